@@ -1,0 +1,37 @@
+# On a fresh machine (Python 3.11 or newer, nothing else):
+#   make train ARGS="model.d_state=8"     set up, then train
+#   make test                             set up, then test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: train test test-slow lint format benchmarks
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Statewise needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -e '.[dev]' -c constraints.txt
+	touch $@
+
+train: $(VENV)/.installed
+	$(BIN)/python train.py $(ARGS)
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmarks: $(VENV)/.installed
+	$(BIN)/python benchmarks/dense_scan.py
+	$(BIN)/python benchmarks/windows.py
+	$(BIN)/python benchmarks/callbacks.py
