@@ -1,0 +1,84 @@
+"""The account of the data that a run prints at its start: what was read, kept, filled, left out, cut into windows."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from statewise.data.rows import Rows
+from statewise.data.scaling import StandardScaler
+from statewise.data.segments import Segments
+from statewise.data.source import Source
+from statewise.data.windows import Part
+
+_NAMES_SHOWN = 8
+
+
+def account(
+    rows: Rows,
+    segments: Segments,
+    borders: Int[np.ndarray, "g 4"],
+    parts: Mapping[str, Part],
+    scaler: StandardScaler,
+    source: Source,
+    needed: int,
+) -> list[str]:
+    """Sentences, each complete in one line; a window needs `needed` rows."""
+    of_series = f" of {len(rows.series):,} series ({_names(rows.series)})" if len(rows.series) > 1 else ""
+    targets = "the features" if source.targets == source.features else _names(source.targets)
+    whole = np.stack([rows.offsets[:-1], rows.offsets[1:]], axis=1)
+    notes = [
+        f"{len(rows):,} rows{of_series}, {_span(rows, whole)}",
+        f"features: {_names(source.features)}; targets: {targets}",
+        *segments.notes,
+        *_without_windows(rows, segments, parts, needed),
+    ]
+    for name, part in parts.items():
+        notes.append(f"{name}: {part.rows:,} rows, {len(part.starts):,} windows, {_span(rows, part.blocks)}")
+    unused = np.stack([borders[:, 3], rows.offsets[1:]], axis=1)
+    beyond = int((unused[:, 1] - unused[:, 0]).sum())
+    if beyond:
+        notes.append(f"{beyond:,} rows beyond data.split are not used, {_span(rows, unused)}")
+    notes.append(_scaling(scaler))
+    return notes
+
+
+def _without_windows(rows: Rows, segments: Segments, parts: Mapping[str, Part], needed: int) -> list[str]:
+    lengths = segments.bounds[:, 1] - segments.bounds[:, 0]
+    codes = rows.codes
+    owner = codes[segments.bounds[:, 0]]
+    used = np.unique(np.concatenate([codes[part.starts] for part in parts.values()]))
+    notes = []
+    idle = np.setdiff1d(np.arange(len(rows.series)), used).tolist()
+    if idle:
+        longest = [f"{rows.series[code]} (longest run {lengths[owner == code].max(initial=0):,} rows)" for code in idle]
+        notes.append(f"no window, because a window needs {needed:,} rows, in series {_names(longest)}")
+    short = int((lengths < needed).sum())
+    if short and len(lengths) > 1:
+        notes.append(f"{short:,} of {len(lengths):,} segments are shorter than the {needed:,} rows of a window")
+    return notes
+
+
+def _scaling(scaler: StandardScaler) -> str:
+    note = f"scaled {'per series' if scaler.per_series else 'over all rows'} by the observed training rows"
+    if scaler.constant:
+        note += f"; constant there, left at scale 1: {_names(scaler.constant)}"
+    if scaler.without_values:
+        note += f"; without training values, scaled by the statistics of all series: {_names(scaler.without_values)}"
+    return note
+
+
+def _span(rows: Rows, ranges: Int[np.ndarray, "g 2"]) -> str:
+    """From the first to the last row of some row ranges, one for each series."""
+    ranges = ranges[ranges[:, 0] < ranges[:, 1]]
+    if not len(ranges):
+        return "no rows"
+    clock = rows.clock
+    first = int(ranges[np.argmin(clock[ranges[:, 0]]), 0])
+    last = int(ranges[np.argmax(clock[ranges[:, 1] - 1]), 1]) - 1
+    return f"{rows.at(first)} to {rows.at(last)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more

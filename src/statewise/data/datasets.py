@@ -1,0 +1,159 @@
+"""The data sets of conf/data: each says where its table comes from, the data module does the rest."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from hydra.core.hydra_config import HydraConfig
+
+from statewise.data.datamodule import WindowsDataModule
+from statewise.data.market import bar_features, market_bars
+from statewise.data.samples import CHANNELS, air_quality
+from statewise.data.source import Source
+from statewise.data.synthetic import kalman_predictions, linear_system, simulate
+from statewise.data.tables import Table, read_table
+
+__all__ = ["LTI", "AirQuality", "File", "Market", "Source"]
+
+
+class AirQuality(WindowsDataModule):
+    """The embedded sample: hourly air quality and weather of Beijing, the five channels both inputs and targets."""
+
+    def __init__(self, *, window: int = 60, **windows: Any) -> None:
+        super().__init__(window=window, **windows)
+
+    def source(self) -> Source:
+        return Source(air_quality(), features=CHANNELS, targets=CHANNELS)
+
+
+class File(WindowsDataModule):
+    """A CSV or Parquet file (also .gz, .zst), or all files that match a pattern.
+
+    Args:
+        path: a relative path means `folder`.
+        time, series: names of these columns; None finds them.
+        features: the input columns; None takes all numeric ones.
+        targets: the columns to predict; None takes the features.
+        folder: None is the folder where the command was started.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        window: int = 60,
+        time: str | None = None,
+        series: str | None = None,
+        features: list[str] | None = None,
+        targets: list[str] | None = None,
+        folder: str | None = None,
+        **windows: Any,
+    ) -> None:
+        super().__init__(window=window, **windows)
+        self.path, self.time, self.series, self.folder = path, time, series, folder
+        self.features = None if features is None else tuple(features)
+        self.targets = None if targets is None else tuple(targets)
+
+    def source(self) -> Source:
+        columns = None if self.features is None else dict.fromkeys((*self.features, *(self.targets or ())))
+        table = read_table(
+            self.path,
+            folder=launch_folder() if self.folder is None else Path(self.folder),
+            time=self.time,
+            series=self.series,
+            columns=None if columns is None else list(columns),
+        )
+        features = table.columns if self.features is None else self.features
+        return Source(table, features=features, targets=features if self.targets is None else self.targets)
+
+
+class LTI(WindowsDataModule):
+    """A stable linear system with known matrices, driven by known inputs, and the error of its optimal predictor.
+
+    Row t holds the inputs u and outputs y at t, so that u at t is known when y at t + 1 is predicted.
+
+    Args:
+        system_seed: of the system and its noise; not the seed of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: int = 128,
+        states: int = 8,
+        inputs: int = 2,
+        outputs: int = 4,
+        process_noise: float = 0.05,
+        measurement_noise: float = 0.1,
+        steps: int = 20_000,
+        system_seed: int = 0,
+        **windows: Any,
+    ) -> None:
+        super().__init__(window=window, **windows)
+        self.states, self.inputs, self.outputs = states, inputs, outputs
+        self.process_noise, self.measurement_noise = process_noise, measurement_noise
+        self.steps, self.system_seed = steps, system_seed
+
+    def source(self) -> Source:
+        system = linear_system(
+            self.system_seed,
+            states=self.states,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            process_noise=self.process_noise,
+            measurement_noise=self.measurement_noise,
+        )
+        # Another seed than the system's: matrices and noise must not come from the same random numbers.
+        u, y = simulate(system, self.steps, self.system_seed + 1)
+        features = (*(f"u{i}" for i in range(self.inputs)), *(f"y{i}" for i in range(self.outputs)))
+        frame = pl.DataFrame(np.hstack([u, y]), schema=list(features))
+        return Source(
+            Table(frame, time=None, series=None, columns=features),
+            features=features,
+            targets=features[self.inputs :],
+            optimal=kalman_predictions(system, u, y),
+            system=system,
+        )
+
+
+class Market(WindowsDataModule):
+    """One-minute bars with a planted signal; the next log return is the target.
+
+    Args:
+        ic: the information coefficient of the signal, 0 for pure noise.
+        bars: of each instrument.
+        system_seed: of the bars; not the seed of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: int = 16,
+        batch_size: int = 1024,
+        ic: float = 0.05,
+        bars: int = 200_000,
+        instruments: int = 2,
+        system_seed: int = 0,
+        **windows: Any,
+    ) -> None:
+        super().__init__(window=window, batch_size=batch_size, **windows)
+        self.ic, self.bars, self.instruments, self.system_seed = ic, bars, instruments, system_seed
+
+    def source(self) -> Source:
+        drawn = market_bars(self.system_seed, self.ic, bars=self.bars, instruments=self.instruments)
+        features = ("log_return", "log_range", "log_volume")
+        frame = bar_features(drawn.frame).select("ts", "symbol", *features)
+        return Source(
+            Table(frame, time="ts", series="symbol", columns=features),
+            features=features,
+            targets=features[:1],
+            targets_are_levels=False,
+            optimal=drawn.expected_return[:, None],
+            planted_ic=self.ic,
+        )
+
+
+def launch_folder() -> Path:
+    """The folder where the command was started, also inside a Hydra job that has its own working folder."""
+    return Path(HydraConfig.get().runtime.cwd) if HydraConfig.initialized() else Path.cwd()

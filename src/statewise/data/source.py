@@ -1,0 +1,29 @@
+"""What a data set hands to the data module."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from statewise.data.synthetic import LinearSystem
+from statewise.data.tables import Table
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table, and what is known about it.
+
+    Attributes:
+        targets_are_levels: False for returns, whose simplest forecast is zero instead of the last value.
+        optimal: the best possible prediction of each row's targets from the rows before it, NaN where it is not known.
+        system: the linear system that made the data.
+        planted_ic: the information coefficient of the planted signal.
+    """
+
+    table: Table
+    features: tuple[str, ...]
+    targets: tuple[str, ...]
+    targets_are_levels: bool = True
+    optimal: Float[np.ndarray, "r m"] | None = None
+    system: LinearSystem | None = None
+    planted_ic: float | None = None
