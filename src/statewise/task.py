@@ -1,0 +1,285 @@
+"""What is trained: one shared step from a batch to errors, the metrics of every stage, the optimiser."""
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import lightning as L
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from statewise.metrics import (
+    MaskedErrors,
+    MaskedMean,
+    elementwise_loss,
+    mean_over_targets,
+    observed_error,
+    observed_sums,
+)
+from statewise.optim import describe_groups, marked_parameters, parameter_groups
+
+log = logging.getLogger(__name__)
+
+SUPERVISION = ("last", "all")
+AXES = ("batch", "time", "horizon", "target")
+
+
+class StepResult(NamedTuple):
+    """Of one batch: the prediction of the time steps the model was asked for, and the loss of each supervised value."""
+
+    prediction: Tensor  # (b s horizon m), scaled units
+    losses: Tensor  # (b s' horizon m), s' = the steps that carry loss; 0 where nothing was observed
+    observed: Tensor  # (b s' horizon m)
+
+
+class Forecasting(L.LightningModule):
+    """Trains any model that maps ``[b, t, features]`` to ``([b, s, horizon * targets], state)``.
+
+    The loss (``train/loss``, ``val/loss``) is of the supervised time steps; ``val/mse``, ``val/mae`` and everything
+    under ``test`` are of the last one. Sums and counts are float64 whatever the model's precision.
+
+    Args:
+        model: called as ``model(inputs, last_only=...)``.
+        optimizer: makes an optimiser of parameter groups (`statewise.optim.adamw` with its settings bound).
+        scheduler: makes a schedule in optimiser steps of (optimizer, total_steps); None keeps the learning rate.
+        target_names: of the targets, in order.
+        horizon: steps ahead that each prediction covers.
+        supervision: ``last`` puts the loss on the last time step, ``all`` on every one.
+        burn_in: first steps that carry no loss under ``all`` (the state starts from nothing); no meaning under
+        ``last``.
+        loss: mse, mae or huber (delta 1).
+
+    Raises:
+        ValueError: an argument is out of range, or (at the first batch) targets do not have the shape of the
+        prediction.
+
+    After ``Trainer.test``: `test_predictions` ``[n, horizon, m]`` (float64, scaled, in the loader's order, on the CPU)
+    and `test_errors`, the values of `MaskedErrors`, also in original units if the data module tells its scale.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., LRScheduler] | None,
+        target_names: Sequence[str],
+        horizon: int,
+        supervision: str = "last",
+        burn_in: int = 0,
+        loss: str = "mse",
+    ) -> None:
+        super().__init__()
+        if supervision not in SUPERVISION:
+            near = get_close_matches(supervision, SUPERVISION, n=1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            raise ValueError(f"task.supervision must be one of {', '.join(SUPERVISION)}, got {supervision!r}{hint}")
+        for key, value, least in (("task.burn_in", burn_in, 0), ("data.horizon", horizon, 1)):
+            if value < least:
+                raise ValueError(f"{key} must be at least {least}, got {value}")
+        if not target_names:
+            raise ValueError("data.targets must name at least one column, got none")
+        self.model = model
+        self.make_optimizer = optimizer
+        self.make_scheduler = scheduler
+        self.target_names = tuple(target_names)
+        self.horizon = horizon
+        self.supervision = supervision
+        self.burn_in = burn_in if supervision == "all" else 0
+        self.loss_name = loss
+        self.elementwise_loss = elementwise_loss(loss)
+        # Read now: copying a model loses attributes of tensors.
+        self.no_decay_marks = marked_parameters(self)
+
+        m = len(self.target_names)
+        self.val_loss = MaskedMean(m)
+        self.val_errors = MaskedErrors(m)
+        self.errors_of_test = MaskedErrors(m)
+        self.original_errors_of_test = MaskedErrors(m)
+
+        self.skipped_batches = 0
+        self.test_predictions: Tensor | None = None
+        self.test_errors: dict[str, Tensor] = {}
+        self._collected: list[Tensor] = []
+        self._original_scale: Tensor | None = None
+        self._epoch_sums: tuple[Tensor, Tensor] | None = None
+        self._any_observed: bool | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The prediction after the last time step, ``[b, horizon, m]``, scaled."""
+        y: Tensor = self.model(inputs, last_only=True)[0]
+        return y[:, -1].reshape(len(y), self.horizon, len(self.target_names))
+
+    def shared_step(self, batch: Any) -> StepResult:
+        """What training, validation and test do alike with a batch (inputs, targets, observed).
+
+        Raises:
+            ValueError: the targets do not have the shape of the prediction, or burn_in leaves no step.
+        """
+        inputs, targets, observed = batch
+        if self.burn_in >= inputs.shape[1]:
+            raise ValueError(f"task.burn_in must be below data.window={inputs.shape[1]}, got {self.burn_in}")
+        y, _ = self.model(inputs, last_only=self.supervision == "last")  # (b s horizon*m)
+        prediction = self._shaped_like_targets(y, targets)  # (b s horizon m)
+        supervised, seen = slice(self.burn_in, None), observed[:, self.burn_in :]
+        error = observed_error(prediction[:, supervised], targets[:, supervised], seen)
+        return StepResult(prediction, self.elementwise_loss(error), seen)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        if not self._has_observed(batch):
+            self.skipped_batches += 1
+            # Lightning warns that None might not be on purpose. It is, and the count is logged at the end.
+            warnings.filterwarnings("ignore", message=".*`training_step` returned `None`", category=UserWarning)
+            return None
+        step = self.shared_step(batch)
+        sums, counts = observed_sums(step.losses, step.observed)
+        loss = mean_over_targets(sums, counts)
+        if self._trainer is not None and self._trainer.training:  # else called by hand: nothing to log to
+            self._add_to_epoch(sums.detach(), counts)
+            self._log_on_interval(loss.detach())
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        step = self.shared_step(batch)
+        self.val_loss.update(step.losses, step.observed)
+        self.val_errors.update(step.prediction[:, -1], batch.targets[:, -1], batch.observed[:, -1])
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        prediction = self.shared_step(batch).prediction[:, -1].double()  # (b horizon m)
+        target, observed = batch.targets[:, -1].double(), batch.observed[:, -1]
+        self.errors_of_test.update(prediction, target, observed)
+        if self._original_scale is not None:
+            done = sum(len(part) for part in self._collected)
+            scale = self._original_scale[done : done + len(prediction), None].to(prediction)  # (b 1 m)
+            self.original_errors_of_test.update(prediction * scale, target * scale, observed)
+        self._collected.append(prediction.cpu())
+
+    def _on_before_batch_transfer(self, batch: Any, dataloader_idx: int = 0) -> Any:
+        """Asks what is observed while the batch is on the CPU: asking a GPU would halt it at every step.
+
+        Lightning's own method of this place, because the public hook makes it warn in every run with a data module. Were
+        it gone, `training_step` would ask itself.
+        """
+        batch = super()._on_before_batch_transfer(batch, dataloader_idx)
+        if self.trainer.training:
+            self._any_observed = self._observes_anything(batch)
+        return batch
+
+    def on_train_epoch_end(self) -> None:
+        self._log_epoch_loss()  # where the epoch ended before its last batch, or that batch was skipped
+
+    def on_fit_end(self) -> None:
+        if self.skipped_batches:
+            log.warning("%d training batches held no observed target and were skipped", self.skipped_batches)
+
+    def on_validation_epoch_start(self) -> None:
+        self.val_loss.reset()
+        self.val_errors.reset()
+
+    def on_validation_epoch_end(self) -> None:
+        errors = self.val_errors.compute()
+        self.log("val/loss", self.val_loss.compute(), prog_bar=True, sync_dist=True)
+        self.log("val/mse", errors["mse"], sync_dist=True)
+        self.log("val/mae", errors["mae"], sync_dist=True)
+
+    def on_test_epoch_start(self) -> None:
+        self.errors_of_test.reset()
+        self.original_errors_of_test.reset()
+        self._collected = []
+        tell_scale = getattr(getattr(self.trainer, "datamodule", None), "target_scale", None)
+        self._original_scale = torch.as_tensor(tell_scale("test"), dtype=torch.float64) if tell_scale else None
+
+    def on_test_epoch_end(self) -> None:
+        self.test_predictions = torch.cat(self._collected)
+        self._collected = []
+        self.test_errors = dict(self.errors_of_test.compute())
+        if self._original_scale is not None:
+            original = self.original_errors_of_test.compute()
+            self.test_errors |= {
+                key.replace("_", "_original_units_", 1): value for key, value in original.items() if "_" in key
+            }
+            self.test_errors |= {f"{key}_original_units": original[key] for key in ("mse", "mae")}
+        for key, value in self.test_errors.items():
+            if value.ndim == 0:
+                self.log(f"test/{key}", value, sync_dist=True)
+            elif len(value) > 1:
+                name = key.removesuffix("_per_target")
+                self.log_dict({f"test/{name}/{target}": v for target, v in zip(self.target_names, value, strict=True)})
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = self.make_optimizer(parameter_groups(self, exempt=self.no_decay_marks))
+        log.info("%s", describe_groups(optimizer))
+        if self.make_scheduler is None:
+            return optimizer
+        scheduler = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _shaped_like_targets(self, y: Tensor, targets: Tensor) -> Tensor:
+        """y as (b s horizon m). Shapes are compared, not broadcast: the loss of wrong pairs looks alive."""
+        m = len(self.target_names)
+        if y.ndim != 3 or y.shape[-1] != self.horizon * m:
+            raise ValueError(
+                f"the model's output has shape {list(y.shape)}, data.horizon={self.horizon} and {m} data.targets need "
+                f"[batch, time, {self.horizon * m}]: the model must be built with n_outputs = horizon x targets"
+            )
+        prediction = y.reshape(*y.shape[:2], self.horizon, m)
+        if prediction.shape != targets.shape:
+            raise ValueError(
+                f"the prediction has shape {list(prediction.shape)} (batch, time, horizon, target), the targets "
+                f"{list(targets.shape)}: {self._disagreement(prediction, targets)}"
+            )
+        return prediction
+
+    def _disagreement(self, prediction: Tensor, targets: Tensor) -> str:
+        if targets.ndim != prediction.ndim:
+            return f"data.supervision and task.supervision={self.supervision} disagree, or the batches are malformed"
+        axis = next(axis for axis, p, t in zip(AXES, prediction.shape, targets.shape, strict=True) if p != t)
+        return {
+            "batch": "the data module's inputs and targets are not of the same windows",
+            "time": f"data.supervision and task.supervision={self.supervision} disagree",
+            "horizon": f"data.horizon and the task's horizon={self.horizon} disagree",
+            "target": f"data.targets and the task's targets ({', '.join(self.target_names)}) disagree",
+        }[axis]
+
+    def _observes_anything(self, batch: Any) -> bool:
+        observed = batch.observed
+        if self.burn_in:
+            if observed.ndim < 2 or observed.shape[1] <= self.burn_in:
+                return True  # and the shared step says what is wrong
+            observed = observed[:, self.burn_in :]
+        return bool(observed.any())
+
+    def _has_observed(self, batch: Any) -> bool:
+        known, self._any_observed = self._any_observed, None
+        return self._observes_anything(batch) if known is None else known
+
+    def _add_to_epoch(self, sums: Tensor, counts: Tensor) -> None:
+        if self._epoch_sums is None:
+            self._epoch_sums = torch.zeros_like(sums, dtype=torch.float64), torch.zeros_like(counts)
+        self._epoch_sums[0].add_(sums)
+        self._epoch_sums[1].add_(counts)
+
+    def _log_on_interval(self, loss: Tensor) -> None:
+        """Logging every step costs as much as Lightning's whole loop, so only the steps that reach a logger are logged.
+
+        Moved to the CPU: Lightning reads a value of the progress bar at every step, from where it lies. Tensors in
+        float64: Lightning makes a float32 of a Python number.
+        """
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by Lightning's connector
+        if every and (self.trainer.global_step + 1) % every == 0:
+            lr = self.trainer.optimizers[0].param_groups[0]["lr"]  # of this step: the schedule moves after it
+            self.log("train/loss", loss.cpu(), prog_bar=True, on_step=True, on_epoch=False)
+            self.log("lr", torch.tensor(lr, dtype=torch.float64), on_step=True, on_epoch=False)
+        if self.trainer.is_last_batch:  # before the epoch ends, so that callbacks can read it when it does
+            self._log_epoch_loss()
+
+    def _log_epoch_loss(self) -> None:
+        if self._epoch_sums is not None:
+            mean = mean_over_targets(*self._epoch_sums)
+            self.log("train/loss_epoch", mean, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+            self._epoch_sums = None
