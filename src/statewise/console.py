@@ -1,0 +1,121 @@
+"""What a run and a sweep say in the terminal when they are done: tables that also read well in a log or a pipe."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statewise.summary import number, percent, result_rows, verdict_on_result
+
+MIN_WIDTH = 100
+PIPE_WIDTH = 160
+MAX_TARGETS = 12
+COLOURS = {"ok": "green", "healthy": "green", "warning": "yellow", "not_checked": "yellow"}
+
+
+def console() -> Console:
+    """A console on standard output that is never narrower than the tables need.
+
+    Without a terminal rich assumes 80 columns, or what COLUMNS says, and would shorten numbers to fit.
+    """
+    found = Console(highlight=False)
+    width = max(found.width, MIN_WIDTH if found.is_terminal else PIPE_WIDTH)
+    return Console(highlight=False, width=width)
+
+
+def results_table(summary: Mapping[str, Any]) -> Table:
+    """Model, baselines and floor: errors on the same test rows and skill against the best baseline."""
+    table = _table()
+    table.add_column(Text(f"{summary['data']}, test rows, scaled units"), no_wrap=True)
+    for name in ("MSE", "MAE", "skill"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for index, row in enumerate(result_rows(summary)):
+        cells = (Text(row.name), number(row.mse), number(row.mae), percent(row.skill))
+        table.add_row(*cells, style="bold" if index == 0 else None)
+    return table
+
+
+def targets_table(summary: Mapping[str, Any]) -> Table | None:
+    """The errors of each target, or None where there is one target only or more than a screen should hold."""
+    per_target = summary["test"]["per_target"]
+    if not 1 < len(per_target) <= MAX_TARGETS:
+        return None
+    table = _table()
+    table.add_column("each target", no_wrap=True)
+    for name in ("MSE", "MAE", "MSE, original units", "MAE, original units"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, errors in per_target.items():
+        keys = ("mse", "mae", "mse_original_units", "mae_original_units")
+        table.add_row(Text(name), *(number(errors[key]) for key in keys))
+    return table
+
+
+def print_results(summary: Mapping[str, Any], folder: Path | str, *, to: Console | None = None) -> None:
+    """The end of a run: the table, the result in a sentence, the verdict on the training, and where everything is."""
+    to = to or console()
+    if summary["test"]["mse"] is not None:
+        for table in (results_table(summary), targets_table(summary)):
+            if table is not None:
+                to.print(table)
+                to.print()
+    _line(to, "result", verdict_on_result(summary))
+    for key in ("information_coefficient", "directional_accuracy"):
+        entry = summary["test"].get(key)
+        if entry:
+            parts = [number(entry.get("value"))]
+            parts += [f"± {number(entry['se'])} (standard error)"] if entry.get("se") is not None else []
+            parts += [f"planted {number(entry['planted'])}"] if entry.get("planted") is not None else []
+            _line(to, key, ", ".join(parts))
+    if summary.get("identification"):
+        found = (f"{key.replace('_', ' ')} {number(value)}" for key, value in summary["identification"].items())
+        _line(to, "identification", ", ".join(found))
+    findings = summary["health"]["findings"]
+    verdict = summary["health"]["verdict"]
+    count = f", {len(findings)} finding{'s' if len(findings) > 1 else ''}" if findings else ""
+    _line(to, "training", f"{verdict.replace('_', ' ')}{count}", COLOURS.get(verdict, "red"))
+    for finding in findings:
+        _line(to, "", f"{finding['severity']} {finding['id']}: {finding['message']}")
+    _line(to, "status", summary["status"], COLOURS.get(summary["status"], "red"))
+    if summary.get("error") and summary["test"]["mse"] is not None:
+        _line(to, "reason", summary["error"])
+    _line(to, "folder", str(folder))
+
+
+def sweep_table(rows: Sequence[Mapping[str, Any]], *, objective: str = "objective") -> Table:
+    """One line for each job of a multirun, in the order given; the best objective of the jobs that went well is bold.
+
+    A row has `overrides` (a list or a string), `status`, `objective` (a float or None) and `folder`. The lowest
+    objective counts as the best.
+    """
+    table = _table()
+    table.add_column("job", justify="right", no_wrap=True)
+    table.add_column("overrides", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    table.add_column(objective, justify="right", no_wrap=True)
+    table.add_column("folder", overflow="fold")
+    good = [row["objective"] for row in rows if row["status"] == "ok" and row["objective"] is not None]
+    best = min(good, default=None)
+    for index, row in enumerate(rows):
+        overrides = row["overrides"] if isinstance(row["overrides"], str) else " ".join(row["overrides"])
+        table.add_row(
+            str(index),
+            Text(overrides),
+            Text(str(row["status"]), style=COLOURS.get(row["status"], "red")),
+            number(row["objective"]),
+            Text(str(row["folder"])),
+            style="bold" if best is not None and row["status"] == "ok" and row["objective"] == best else None,
+        )
+    return table
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+
+
+def _line(to: Console, name: str, text: str, style: str = "") -> None:
+    """Soft wrapping leaves the breaking of long lines to the terminal, so that a path can be copied in one piece."""
+    to.print(Text.assemble((f"{name.replace('_', ' '):<24}", "dim"), (text, style)), soft_wrap=True)

@@ -1,0 +1,307 @@
+"""report.html: a run on one page. Pictures, styles and tables are inside the file; it refers to nothing outside."""
+
+import html
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from statewise import runs
+from statewise.summary import number, percent, result_rows, verdict_on_result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1f2933; --muted: #62707e; --grid: #d8dde3; --page: #f4f6f8; --card: #ffffff;
+  --good: #0b7a4f; --warn: #9a6200; --bad: #b3261e; --accent: #2a78d6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6eaee; --muted: #9aa7b4; --grid: #38424d; --page: #12171c;
+  --card: #1b2229; --good: #4cc38a; --warn: #e5a93c; --bad: #ff7b72; --accent: #6cb0ff; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
+main { max-width: 1000px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 6px; }
+h2 { font-size: 16px; margin: 0 0 12px; }
+p { margin: 0 0 8px; }
+.muted, figcaption { color: var(--muted); }
+.lead { font-size: 17px; }
+.card { background: var(--card); border: 1px solid var(--grid); border-radius: 10px; padding: 18px 20px; margin: 16px 0;
+  overflow-x: auto; }
+.badge { display: inline-block; border: 1px solid currentColor; border-radius: 999px; padding: 1px 11px;
+  font-size: 13px; font-weight: 600; margin-right: 6px; }
+.good { color: var(--good); } .warn { color: var(--warn); } .bad { color: var(--bad); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th { color: var(--muted); font-weight: 500; font-size: 13px; }
+th, td { text-align: right; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--grid); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+tr:last-child td { border-bottom: 0; }
+tr.model td { font-weight: 600; }
+table.text th, table.text td { text-align: left; vertical-align: top; white-space: normal; }
+table.text td:nth-child(-n+3) { white-space: nowrap; }
+table.text td:nth-child(n+4) { overflow-wrap: anywhere; }
+figure { margin: 0 0 26px; } figure:last-child { margin-bottom: 0; }
+figure svg { width: 100%; height: auto; display: block; }
+figcaption { font-size: 13px; margin-top: 4px; }
+pre { margin: 0; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+summary { cursor: pointer; font-weight: 600; }
+details[open] summary { margin-bottom: 10px; }
+@media print { body { background: none; } .card { break-inside: avoid; } }
+"""
+VERDICT_COLOURS = {"healthy": "good", "warning": "warn", "error": "bad", "not_checked": "warn", "ok": "good"}
+IDENTIFICATION = {
+    "eigenvalue_error": "largest error of an eigenvalue",
+    "markov_error": "error of the Markov parameters",
+    "simulation_nrmse": "NRMSE of the free simulation",
+}
+
+
+def build_report(folder: Path | str) -> Path:
+    """Write report.html into a run folder from the files in it, whatever the run has left; returns its path.
+
+    Raises: FileNotFoundError where the folder is no run folder.
+    """
+    run = runs.load_run(folder)
+    path = run.folder / runs.REPORT
+    with runs.atomic_file(path) as file:
+        file.write(page(run).encode("utf-8"))
+    return path
+
+
+def page(run: runs.Run) -> str:
+    """The whole report as HTML."""
+    summary = run.summary
+    sections = [_head(run)]
+    if summary is not None:
+        sections += [_results(summary), _known_answers(summary), _targets(summary)]
+    sections += [_pictures(run), _health(run), _configuration(run)]
+    if summary is not None:
+        sections.append(_versions(summary))
+    title = html.escape(_title(run))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style></head>\n'
+        f"<body><main>\n{''.join(sections)}</main></body></html>\n"
+    )
+
+
+def pictures(run: runs.Run) -> Iterator[tuple[str, Callable[[], "Figure"], str]]:
+    """What can be drawn from this run: for each picture its name, how to draw it and a sentence on how to read it."""
+    from statewise import figures
+
+    metrics, summary = run.metrics, run.summary or {}
+    if metrics is not None and {"train/loss", "val/loss", "val/mse"} & set(metrics.columns):
+        baselines = {
+            name.replace("_", " "): entry["mse"]
+            for name, entry in summary.get("baselines", {}).items()
+            if entry and entry["mse"] is not None
+        }
+        mse = summary["test"]["mse"] if summary else None
+        yield (
+            "losses",
+            lambda: figures.losses(metrics, baselines=baselines, test_mse=mse),
+            "Both fall without a jump where an epoch begins; a validation curve that rises again is overfitting.",
+        )
+    predicted = run.predictions
+    if predicted is not None and len(predicted):
+        for step in sorted({1, int(predicted["step"].max())}):  # type: ignore[arg-type]
+            yield (
+                f"predictions_{step}",
+                partial(figures.predictions, predicted, step=step),
+                "The first test rows, in original units. A gap in the truth was never observed and is not scored.",
+            )
+    if run.eigenvalues:
+        yield (
+            "eigenvalues",
+            lambda: figures.eigenvalues(run.eigenvalues),
+            "Close to the circle is a long memory, close to the centre a short one; outside the state explodes.",
+        )
+    radii = _radii(run)
+    if radii:
+        threshold = _setting(run.config, "callbacks", "spectral_projection", "threshold", default=1.0)
+        yield (
+            "spectral_radii",
+            lambda: figures.spectral_radii(radii, threshold=float(threshold)),
+            "At the dashed line the projection steps in after the optimiser step and brings the radius back below it.",
+        )
+    norms = run.gradient_norms
+    if norms is not None:
+        yield (
+            "gradient_norms",
+            lambda: figures.gradient_norms(*norms),
+            "Every parameter has a row. A row that is far darker than the others, or has no colour, is not learning.",
+        )
+    if metrics is not None:
+        steps, values = figures.logged(metrics, "lr")
+        if len(steps):
+            yield (
+                "learning_rate",
+                lambda: figures.learning_rate(steps, values),
+                "Warm-up and decay, as they were applied.",
+            )
+
+
+def _title(run: runs.Run) -> str:
+    return f"{run.summary['model']} on {run.summary['data']}" if run.summary else run.folder.name
+
+
+def _badge(text: str) -> str:
+    return f'<span class="badge {VERDICT_COLOURS.get(text, "bad")}">{html.escape(text.replace("_", " "))}</span>'
+
+
+def _head(run: runs.Run) -> str:
+    summary = run.summary
+    if summary is None:
+        lead, facts, badges = "The run left no summary: it was broken off.", [], _badge("interrupted")
+    else:
+        lead = verdict_on_result(summary) + "."
+        badges = _badge(summary["status"]) + _badge(summary["health"]["verdict"])
+        seconds, speed = summary["seconds"]["fit"], summary["samples_per_second"]
+        facts = [
+            f"{summary['parameters']:,} parameters" if summary["parameters"] is not None else "",
+            f"{summary['steps']:,} optimiser steps",
+            f"{seconds:,.1f} s of training" if seconds is not None else "",
+            f"{speed:,.0f} samples/s" if speed is not None else "",
+            f"seed {summary['seed']}" if summary["seed"] is not None else "",
+            f"continues {summary['parent']}" if "parent" in summary else "",
+        ]
+    line = html.escape(" · ".join(fact for fact in [*facts, str(run.folder)] if fact))
+    return (
+        f"<header><h1>{html.escape(_title(run))}</h1><p>{badges}</p>"
+        f'<p class="lead">{html.escape(lead)}</p><p class="muted">{line}</p></header>\n'
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False, marked: int | None = None) -> str:
+    """A table of escaped cells; `text` sets it for sentences, `marked` is the row to stress."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = ""
+    for index, row in enumerate(rows):
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        body += ('<tr class="model">' if index == marked else "<tr>") + cells + "</tr>"
+    start = '<table class="text">' if text else "<table>"
+    return f"{start}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _card(title: str, content: str) -> str:
+    return f'<section class="card"><h2>{html.escape(title)}</h2>{content}</section>\n' if content else ""
+
+
+def _results(summary: Mapping[str, Any]) -> str:
+    rows = [(row.name, number(row.mse), number(row.mae), percent(row.skill)) for row in result_rows(summary)]
+    note = (
+        '<p class="muted">Mean over the targets, scaled units, every predictor on the same test rows. '
+        "Skill: the share of the best baseline's MSE that is saved.</p>"
+    )
+    return _card("Result", note + _table(("", "MSE", "MAE", "skill"), rows, marked=0))
+
+
+def _known_answers(summary: Mapping[str, Any]) -> str:
+    """What can be said only where the data has a known answer: the system found, the planted signal found."""
+    rows = []
+    for key, value in (summary.get("identification") or {}).items():
+        rows.append((IDENTIFICATION.get(key, key.replace("_", " ")), number(value), "", "0"))
+    for key in ("information_coefficient", "directional_accuracy"):
+        entry = summary["test"].get(key)
+        if entry:
+            error = f"± {number(entry.get('se'))}" if entry.get("se") is not None else ""
+            answer = number(entry["planted"]) if entry.get("planted") is not None else ""
+            rows.append((key.replace("_", " "), number(entry.get("value")), error, answer))
+    header = ("", "found", "standard error", "true")
+    kept = [index for index in range(4) if index == 0 or any(row[index] for row in rows)]
+    table = _table([header[index] for index in kept], [[row[index] for index in kept] for row in rows])
+    return _card("Against the known answer", table if rows else "")
+
+
+def _targets(summary: Mapping[str, Any]) -> str:
+    columns = ("mse", "mae", "mse_original_units", "mae_original_units")
+    test = summary["test"]
+    rows = [(name, *(number(errors[key]) for key in columns)) for name, errors in test["per_target"].items()]
+    if len(rows) > 1:
+        rows.append(("mean", *(number(test[key]) for key in columns)))
+    header = ("target", "MSE", "MAE", "MSE, original units", "MAE, original units")
+    table = _table(header, rows, marked=len(rows) - 1 if len(rows) > 1 else None)
+    return _card("Errors of each target", table if rows else "")
+
+
+def _pictures(run: runs.Run) -> str:
+    from statewise import figures
+
+    drawn = []
+    for name, draw, caption in pictures(run):
+        try:
+            drawing = figures.svg(draw())
+        except Exception:
+            # A picture of a strange run must never cost the report of that run.
+            log.warning("the picture %s could not be drawn", name, exc_info=True)
+            continue
+        drawn.append(f'<figure id="{name}">{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>')
+    return _card("Pictures", "".join(drawn))
+
+
+def _health(run: runs.Run) -> str:
+    health = run.health or (run.summary or {}).get("health")
+    if not health:
+        return ""
+    findings = health.get("findings", [])
+    sentence = f"<p>{_badge(str(health.get('verdict', 'not_checked')))}</p>"
+    if not findings:
+        return _card("Training health", sentence + '<p class="muted">No finding.</p>')
+    rows = [
+        (
+            str(entry.get("severity", "")),
+            str(entry.get("id", "")),
+            str(entry.get("step", "")),
+            ", ".join(map(str, entry.get("parameters") or [])),
+            str(entry.get("message", "")),
+        )
+        for entry in findings
+    ]
+    header = ("severity", "finding", "step", "parameters", "what it says")
+    return _card("Training health", sentence + _table(header, rows, text=True))
+
+
+def _configuration(run: runs.Run) -> str:
+    overrides = f"<p class='muted'>Overrides: {html.escape(' '.join(run.overrides))}</p>" if run.overrides else ""
+    text = html.escape(OmegaConf.to_yaml(OmegaConf.create(run.config)))
+    details = f"<details><summary>Configuration</summary>{overrides}<pre>{text}</pre></details>"
+    return f'<section class="card">{details}</section>\n'
+
+
+def _versions(summary: Mapping[str, Any]) -> str:
+    text = " · ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    return f'<p class="muted">{html.escape(text)}</p>\n'
+
+
+def _radii(run: runs.Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """From the metrics, where every logged step is; else from the eigenvalues themselves."""
+    from statewise import figures
+
+    prefix = "spectral_radius/"
+    columns = run.metrics.columns if run.metrics is not None else []
+    radii = {
+        name.removeprefix(prefix): figures.logged(run.metrics, name)
+        for name in columns
+        if run.metrics is not None and name.startswith(prefix)
+    }
+    radii = {layer: (steps, values) for layer, (steps, values) in radii.items() if len(steps)}
+    if radii:
+        return radii
+    by_layer: dict[str, list[tuple[int, float]]] = {}
+    for step, layer, values in run.eigenvalues:
+        by_layer.setdefault(layer, []).append((step, float(np.abs(values).max(initial=0.0))))
+    return {layer: (np.array(points)[:, 0], np.array(points)[:, 1]) for layer, points in by_layer.items()}
+
+
+def _setting(config: Mapping[str, Any], *keys: str, default: float) -> float:
+    value: Any = config
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return default if value is None else value

@@ -1,0 +1,132 @@
+"""What is said at the end reads well without a terminal: no number, name or path is ever shortened."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from statewise import console
+from statewise.summary import errors_on_test, summarise
+
+Said = Callable[[dict[str, Any]], list[str]]
+LONG_FOLDER = "/very/long/path/" + "outputs/" * 20 + "10-00-00"
+
+
+def summary(**changed: Any) -> dict[str, Any]:
+    errors = {"mse": 0.0284567, "mae": 0.0912345, "mse_per_target": [0.01, 0.05], "mae_per_target": [0.1, 0.1]}
+    given: dict[str, Any] = {
+        "status": "ok",
+        "model": "dense_ssm",
+        "data": "air_quality",
+        "seed": 0,
+        "test": errors_on_test(["pm2.5", "[red]TEMP"], errors, errors),
+        "baselines": {"last_value": {"mse": 0.0324, "mae": 0.1}, "linear": {"mse": 0.0293, "mae": 0.095}},
+        "health": {"verdict": "healthy", "findings": []},
+    }
+    return dict(summarise(**{**given, **changed}))
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    def printed(summary: dict[str, Any]) -> list[str]:
+        console.print_results(summary, LONG_FOLDER)
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    return printed
+
+
+def cells(lines: list[str], name: str) -> list[str]:
+    return next(line for line in lines if line.startswith(name)).removeprefix(name).split()
+
+
+@pytest.mark.parametrize("columns", ["20", "80", "300"])
+def test_numbers_and_the_folder_are_whole_however_narrow_the_output(
+    columns: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = said(summary())
+    assert cells(lines, "dense_ssm") == ["0.02846", "0.09123", "+2.88", "%"]
+    assert cells(lines, "last value") == ["0.03240", "0.10000", "-10.58", "%"]
+    assert cells(lines, "linear") == ["0.02930", "0.09500", "+0.00", "%"]
+    assert cells(lines, "folder") == [LONG_FOLDER]
+    assert not any("…" in line for line in lines)
+
+
+def test_plain_output_has_no_escape_codes(said: Said) -> None:
+    assert not any("\x1b" in line for line in said(summary()))
+
+
+def test_zero_and_the_best_possible_have_lines_only_where_the_data_has_them(said: Said) -> None:
+    without, with_both = (
+        said(summary()),
+        said(summary(baselines={"zero": {"mse": 0.5, "mae": 0.5}}, floor=0.028)),
+    )
+    assert not any(line.startswith(("zero", "best possible")) for line in without)
+    assert cells(with_both, "zero") == ["0.50000", "0.50000", "+0.00", "%"]
+    assert cells(with_both, "best possible")[:2] == ["0.02800", "–"]
+    assert any("1.63 % above the best possible predictor (0.02800)" in line for line in with_both)
+
+
+def test_each_target_is_listed_where_they_are_few(said: Said) -> None:
+    lines = said(summary())
+    assert cells(lines, "pm2.5") == ["0.01000", "0.10000", "0.01000", "0.10000"]
+    assert cells(lines, "[red]TEMP")[0] == "0.05000"
+    many = [f"v{i}" for i in range(50)]
+    errors = {"mse": 1.0, "mae": 1.0, "mse_per_target": [1.0] * 50, "mae_per_target": [1.0] * 50}
+    assert not any(line.startswith("v0") for line in said(summary(test=errors_on_test(many, errors, errors))))
+
+
+def test_the_verdict_and_every_finding_are_said(said: Said) -> None:
+    finding = {"id": "graph-cut", "severity": "error", "step": 1, "parameters": [], "message": "no gradient at [A]"}
+    lines = said(summary(status="unhealthy", health={"verdict": "error", "findings": [finding]}))
+    assert cells(lines, "training") == ["error,", "1", "finding"]
+    assert any(line.strip() == "error graph-cut: no gradient at [A]" for line in lines)
+    assert cells(lines, "status") == ["unhealthy"]
+    assert cells(said(summary()), "training") == ["healthy"]
+
+
+def test_known_answers_are_said_beside_what_was_found(said: Said) -> None:
+    errors = {"mse": 1.0, "mae": 1.0, "mse_per_target": [1.0], "mae_per_target": [1.0]}
+    market = errors_on_test(
+        ["r"],
+        errors,
+        errors,
+        information_coefficient={"value": 0.09, "se": 0.004, "planted": 0.1},
+        directional_accuracy={"value": 0.52, "se": None},
+    )
+    lines = said(summary(test=market, identification={"eigenvalue_error": 0.002}))
+    assert " ".join(cells(lines, "information coefficient")) == "0.09000, ± 0.00400 (standard error), planted 0.10000"
+    assert cells(lines, "directional accuracy") == ["0.52000"]
+    assert cells(lines, "identification") == ["eigenvalue", "error", "0.00200"]
+
+
+def test_a_run_without_a_test_result_says_why_and_shows_no_table(said: Said) -> None:
+    lines = said(dict(summarise(status="failed", model="m", data="d", seed=0, error="data.path is a folder")))
+    assert cells(lines, "result") == ["No", "test", "result:", "data.path", "is", "a", "folder"]
+    assert not any("MSE" in line for line in lines)
+    assert cells(lines, "status") == ["failed"]
+
+
+def test_the_sweep_table_has_one_line_per_job(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"overrides": ["optimizer.lr=1e-3", "seed=0"], "status": "ok", "objective": 0.0291, "folder": "/o/0"},
+        {"overrides": "optimizer.lr=1e9", "status": "diverged", "objective": None, "folder": "/o/1"},
+        {"overrides": [], "status": "ok", "objective": 0.0284, "folder": "/o/2"},
+    ]
+    console.console().print(console.sweep_table(rows, objective="val/mse"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["job", "overrides", "status", "val/mse", "folder"]
+    assert lines[2] == ["0", "optimizer.lr=1e-3", "seed=0", "ok", "0.02910", "/o/0"]
+    assert lines[3] == ["1", "optimizer.lr=1e9", "diverged", "–", "/o/1"]
+    assert lines[4] == ["2", "ok", "0.02840", "/o/2"]
+
+
+def test_the_best_job_that_went_well_is_stressed() -> None:
+    rows = [
+        {"overrides": [], "status": "ok", "objective": 0.2, "folder": "a"},
+        {"overrides": [], "status": "ok", "objective": 0.1, "folder": "b"},
+        {"overrides": [], "status": "unhealthy", "objective": 0.05, "folder": "c"},
+    ]
+    table = console.sweep_table(rows)
+    assert [row.style for row in table.rows] == [None, "bold", None]
+    assert [row.style for row in console.sweep_table(rows[2:]).rows] == [None]
