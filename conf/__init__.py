@@ -1,0 +1,1 @@
+"""The configuration files of Statewise, packaged so that the installed command finds them too."""

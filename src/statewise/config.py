@@ -1,0 +1,131 @@
+"""What is said when a configuration is refused: one line with the key, the value and the nearest valid names.
+
+Hydra's and OmegaConf's own messages spread over several lines and never suggest what may have been meant.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from importlib import resources
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+CONFIG_ERRORS = (HydraException, OmegaConfBaseException)
+
+
+def unknown_keys(config: DictConfig, known: Iterable[str]) -> list[str]:
+    """Top-level keys that nothing reads; ``+key=value`` can add them."""
+    return [str(key) for key in config if str(key) not in set(known)]
+
+
+def nearest(name: str, valid: Iterable[str], count: int = 3) -> list[str]:
+    """The valid names most like `name`, best first."""
+    names = sorted(set(valid))
+    close = difflib.get_close_matches(name, names, n=count, cutoff=0.6)
+    if close:
+        return close
+    tail = name.rpartition(".")[2]
+    by_tail = {key.rpartition(".")[2]: key for key in reversed(names)}
+    return [by_tail[match] for match in difflib.get_close_matches(tail, by_tail, n=count, cutoff=0.75)]
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """`"; did you mean a or b?"`, or nothing where no valid name is near."""
+    close = nearest(name, valid)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def explain(error: Exception, overrides: Sequence[str]) -> str:
+    """One line for an exception of Hydra or OmegaConf.
+
+    Args:
+        error: one of `CONFIG_ERRORS`.
+        overrides: the command line, to find the valid names for its choice of groups.
+    """
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    text = str(error)
+    if isinstance(error, OverrideParseException):
+        wrong = getattr(error, "override", None) or next((item for item in overrides if item in text), " ".join(overrides))
+        return f"cannot read the override '{wrong}': write KEY=VALUE, and quote values that hold spaces or brackets"
+    if isinstance(error, MissingMandatoryValue) or "Missing mandatory value" in text:
+        key = getattr(cause, "full_key", None) or text.rpartition(":")[2].strip()
+        return f"{key} has no value: give one with {key}=VALUE"
+    if isinstance(error, MissingConfigException):
+        return _explain_choice(text)
+    if in_file := re.match(r"In '([^']+)': \w+ raised while composing config:\s*(.*?)\s*full_key: (\S*)", text, re.DOTALL):
+        file, reason, key = in_file.groups()
+        return f"conf/{file}.yaml: {_explain_key(key, reason, overrides)}"
+    if unmatched := re.search(r"Could not override '([^']+)'\.\s*No match in the defaults list", text):
+        group = unmatched.group(1)
+        return f"there is no configuration group '{group}'{did_you_mean(group, _groups())}"
+    if isinstance(error, ConfigCompositionException):
+        if removed := re.match(r"Could not delete from config\. '([^']+)' does not exist", text):
+            key = removed.group(1)
+            return f"cannot remove '{key}': there is no such key{did_you_mean(key, _keys(overrides))}"
+        override = re.match(r"(?:Could not override|Error merging override) '?([^'\s=]+)", text)
+        key = override.group(1) if override else str(getattr(cause, "full_key", ""))
+        return _explain_key(key, str(cause), overrides)
+    return f"{getattr(cause, 'full_key', None) or 'configuration'}: {str(cause).splitlines()[0]}"
+
+
+def _explain_key(key: str, reason: str, overrides: Sequence[str]) -> str:
+    first = reason.strip().splitlines()[0] if reason.strip() else "not valid"
+    if re.match(r"Key '.*' (is not in struct|not in )", first):
+        groups = _groups()
+        suggestion = did_you_mean(key, groups if "." not in key and nearest(key, groups) else _keys(overrides))
+        return f"there is no configuration key '{key}'{suggestion}"
+    if wrong := re.match(r"Value '(.*)' of type '\w+' could not be converted to (\w+)", first):
+        kinds = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+        return f"{key} must be {kinds.get(wrong.group(2), wrong.group(2))}, got '{wrong.group(1)}'"
+    return f"{key}: {first}"
+
+
+def _explain_choice(text: str) -> str:
+    place = re.match(r"In '([^']+)': ", text)
+    where = f"conf/{place.group(1)}.yaml: " if place and place.group(1) not in {"train", "hydra/config"} else ""
+    if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
+        group, option = found.groups()
+        options = _options(group)
+        listed = f"; {group} can be {', '.join(options)}" if options else ""
+        suggestion = did_you_mean(option, options)
+        return f"{where}there is no {group} '{option}'{suggestion}{listed if not suggestion else listed.replace(';', '')}"
+    return where + text.splitlines()[0]
+
+
+def _groups() -> list[str]:
+    return [item.name for item in resources.files("statewise.conf").iterdir() if item.is_dir() and item.name[0] != "_"]
+
+
+def _options(group: str) -> list[str]:
+    folder = resources.files("statewise.conf").joinpath(group)
+    return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".yaml")) if folder.is_dir() else []
+
+
+def _keys(overrides: Sequence[str]) -> list[str]:
+    """Every key of the configuration that the command's valid choices of groups compose."""
+    from hydra import compose, initialize_config_module
+
+    choices = []
+    for override in overrides:
+        group, _, option = override.partition("=")
+        if group in _groups() and option in _options(group):
+            choices.append(override)
+    GlobalHydra.instance().clear()
+    with initialize_config_module("statewise.conf", version_base="1.3"):
+        config = compose("train", overrides=choices, return_hydra_config=True)
+    return list(_flatten(config))
+
+
+def _flatten(config: DictConfig, prefix: str = "") -> Iterable[str]:
+    for key in config:
+        if str(key).startswith("_"):
+            continue
+        name = f"{prefix}{key}"
+        yield name
+        if not OmegaConf.is_missing(config, key) and not OmegaConf.is_interpolation(config, key):
+            value = config._get_node(key)
+            if isinstance(value, DictConfig) and not value._is_none():
+                yield from _flatten(value, f"{name}.")
