@@ -1,0 +1,65 @@
+"""Continuing a run: the parent's configuration, then this command's overrides."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint
+
+KEY = "resume"
+
+
+def with_parents_overrides(arguments: Sequence[str], folder: Path) -> list[str]:
+    """The command line of a run that continues another one: the parent's overrides first, where this one has none.
+
+    Args:
+        arguments: this command's.
+        folder: what a relative ``resume=`` means.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such checkpoint, or it cannot be read.
+    """
+    place = next((argument.partition("=")[2] for argument in arguments if argument.partition("=")[0] == KEY), "")
+    if place in {"", "null"}:
+        return list(arguments)
+    parent = read_checkpoint(find_checkpoint(place, folder))[ENTRY]["overrides"]
+    own = {_key(argument) for argument in arguments}
+    return [*(override for override in parent if _key(override) not in own), *arguments]
+
+
+def with_parents_values(config: DictConfig, parent: Mapping[str, Any], own: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Set every value of `config` that this command does not override to the parent's, in place.
+
+    Composing the parent's overrides again gives the parent's values unless a default has changed since, or a path was
+    relative to another folder.
+
+    Returns:
+        The values this command changes: key -> (parent's, now).
+    """
+    keys = [_key(override) for override in own]
+    now, before = _leaves(OmegaConf.to_container(config, resolve=True)), _leaves(parent)
+    changed = {}
+    for key, value in before.items():
+        if key == KEY or key not in now or now[key] == value:
+            continue
+        if any(key == override or key.startswith(f"{override}.") for override in keys):
+            changed[key] = (value, now[key])
+        else:
+            OmegaConf.update(config, key, value)
+    return changed
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~").replace("/", ".")
+
+
+def _leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(node, Mapping):
+        return {prefix: node}
+    return {
+        key: value
+        for name, child in node.items()
+        for key, value in _leaves(child, f"{prefix}.{name}" if prefix else str(name)).items()
+    }
