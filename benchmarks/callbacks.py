@@ -1,0 +1,221 @@
+"""What the callbacks cost in a training step: bar C1 of the project's speed budget.
+
+    python benchmarks/callbacks.py [--json FILE]
+
+One process, one thread, `time.process_time`. A real `Trainer.fit` of the dense model (d_model 256, expand 4, N 16,
+4 layers, batch 8, T 60, loss on the last step, logs every 50 steps to TensorBoard and CSV) runs with the callbacks in
+it, and every method of theirs is clocked where it is called, with the caches as the step left them. Rounds of 100 steps
+(two logs and one transient growth in each) alternate with rounds of the bare step (forward, backward, clipping, fused
+Adam, no Lightning), so that both sides see the same machine; the minimum of ten rounds counts on either side. A
+difference of two whole runs could not show one per cent: such ratios hold to ten.
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import argparse
+import importlib.util
+import inspect
+import json
+import logging
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from statewise.callbacks.gradient_norms import GradientNorms
+from statewise.callbacks.numerics_guard import NumericsGuard
+from statewise.callbacks.spectral_projection import SpectralProjection
+from statewise.models.dense_ssm import DenseSSM
+from statewise.models.forecaster import Forecaster
+
+BATCH, T, D_MODEL, EXPAND, D_STATE, LAYERS = 8, 60, 256, 4, 16, 4
+ROUNDS, STEPS, BARE_STEPS = 10, 100, 10
+BARS = {"float64": 1.5, "float32": 3.0}
+
+
+class Clock:
+    """CPU seconds spent in the methods of each object it watches; a method called by a watched one counts once."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._depth = 0
+
+    def watch(self, watched: L.Callback) -> L.Callback:
+        name = type(watched).__name__
+        self.seconds[name] = 0.0
+        for method, function in inspect.getmembers(watched, inspect.ismethod):
+            overridden = getattr(type(watched), method, None) is not getattr(L.Callback, method, None)
+            if not method.startswith("__") and overridden:
+                setattr(watched, method, self._clocked(function, name))
+        return watched
+
+    def take(self) -> dict[str, float]:
+        taken, self.seconds = self.seconds, dict.fromkeys(self.seconds, 0.0)
+        return taken
+
+    def _clocked(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @wraps(function)
+        def clocked(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            self._depth += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds[name] += time.process_time() - start
+
+        return clocked
+
+
+def model() -> Forecaster:
+    layers = [DenseSSM(d_model=D_MODEL, expand=EXPAND, d_state=D_STATE) for _ in range(LAYERS)]
+    return Forecaster(layers, n_features=D_MODEL, n_outputs=1, residual=False, activation="none", glu=False)
+
+
+class Task(L.LightningModule):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model().to(dtype)
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        x, target = batch
+        return F.mse_loss(self.model(x, last_only=True)[0], target)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=1e-3, fused=True)
+
+
+class Batches(IterableDataset):
+    """The same batch for ever: loading is not what is measured here."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.batch = [torch.randn(BATCH, T, D_MODEL, dtype=dtype), torch.randn(BATCH, 1, 1, dtype=dtype)]
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        while True:
+            yield self.batch
+
+
+class Rounds(L.Callback):
+    """Between two epochs of STEPS steps times the bare step and puts the seconds of the epoch aside."""
+
+    def __init__(self, clock: Clock, dtype: torch.dtype) -> None:
+        self.clock = clock
+        self.bare_step = bare_step(dtype)
+        self.bare: list[float] = []
+        self.spent: list[dict[str, float]] = []
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        taken = self.clock.take()
+        start = time.process_time()
+        for _ in range(BARE_STEPS):
+            self.bare_step()
+        self.bare.append((time.process_time() - start) / BARE_STEPS)
+        # The first epoch holds what is done once.
+        if trainer.current_epoch > 0:
+            self.spent.append({name: seconds / STEPS for name, seconds in taken.items()})
+
+
+def bare_step(dtype: torch.dtype) -> Callable[[], None]:
+    task = Task(dtype)
+    optimizer = task.configure_optimizers()
+    batch = Batches(dtype).batch
+
+    def run() -> None:
+        optimizer.zero_grad()
+        task.training_step(batch, 0).backward()
+        torch.nn.utils.clip_grad_norm_(task.parameters(), 1.0)
+        optimizer.step()
+
+    run()
+    return run
+
+
+def measure(dtype: torch.dtype, callbacks: list[L.Callback]) -> tuple[dict[str, float], float]:
+    """(per cent of the bare step by callback, seconds of the bare step)."""
+    clock = Clock()
+    watched = [clock.watch(callback) for callback in callbacks]
+    rounds = Rounds(clock, dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        L.Trainer(
+            accelerator="cpu",
+            precision="64-true" if dtype == torch.float64 else "32-true",
+            max_epochs=ROUNDS + 1,
+            limit_train_batches=STEPS,
+            gradient_clip_val=1.0,
+            log_every_n_steps=50,
+            logger=[TensorBoardLogger(folder), CSVLogger(folder)],
+            callbacks=[*watched, rounds],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        ).fit(Task(dtype), DataLoader(Batches(dtype), batch_size=None))
+    bare = min(rounds.bare)
+    return {name: 100 * min(spent[name] for spent in rounds.spent) / bare for name in rounds.spent[0]}, bare
+
+
+def three() -> list[L.Callback]:
+    """The callbacks of the bar; training_health where it is installed."""
+    callbacks: list[L.Callback] = [GradientNorms(), SpectralProjection()]
+    if importlib.util.find_spec("statewise.callbacks.training_health"):
+        from statewise.callbacks.training_health import TrainingHealth
+
+        callbacks.append(TrainingHealth())
+    return callbacks
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    """The row of the bar; what the guard adds, which is always on and shares its norms, is printed beside it."""
+    dtype = getattr(torch, name)
+    spent, bare = measure(dtype, three())
+    guarded, _ = measure(dtype, [NumericsGuard(), *three()])
+    for heading, values in (("three callbacks", spent), ("with the guard", guarded)):
+        parts = ", ".join(f"{callback} {value:.2f}" for callback, value in values.items())
+        print(f"{name}, {heading}: {sum(values.values()):.2f} % of {1000 * bare:.1f} ms ({parts})")
+    total = sum(spent.values())
+    size = f"T={T} N={D_STATE} d_model={D_MODEL} expand={EXPAND} layers={LAYERS} batch={BATCH}, {' + '.join(spent)}"
+    return [
+        {
+            "id": "C1",
+            "dtype": name,
+            "size": size,
+            "against": "the bare step, per cent",
+            "value": total,
+            "bar": BARS[name],
+            "better": "lower",
+            "ok": total <= BARS[name],
+        }
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    logging.getLogger("lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
+    table = [row for name in BARS for row in rows(name)]
+    print(f"{'id':<4}{'dtype':<10}{'value %':>9}{'bar %':>7}  {'ok':<5}size")
+    for row in table:
+        print(f"{row['id']:<4}{row['dtype']:<10}{row['value']:>9.2f}{row['bar']:>7.1f}  {row['ok']!s:<5}{row['size']}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(table, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""After each optimiser step brings the spectral radius of every A_bar back under its limit."""
+
+import logging
+import math
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from torch.optim import Optimizer
+
+from statewise.callbacks.gradient_ledger import short_names
+from statewise.callbacks.projected_layer import ProjectedLayer, on_host
+from statewise.callbacks.real_steps import RealSteps, checkpoint_due, log_due, log_pace, log_scalars
+from statewise.stability import NonFiniteTransition, Transition, spectral_radii, transient_growth
+
+log = logging.getLogger(__name__)
+
+
+class SpectralProjection(L.Callback):
+    """Scales every A_bar whose spectral radius reaches `threshold` to radius `target`, and leaves all others alone.
+
+    It acts after every real optimiser step on the layers that the optimizer holds, and once at the start. Eigenvalues
+    cost more than a step where the state is large: from 64 states on it acts every 10 steps, from 256 on once an epoch;
+    whatever the size, validation and checkpoints see projected weights. Radii come from one transfer to the CPU and one
+    batched float64 call per state size; a matrix that holds NaN or infinity raises `Diverged` before LAPACK sees it.
+    The optimiser's state is not touched, so that a parameter at the limit leaves it as soon as its gradient points
+    inwards. Layers are found by what they can do (`statewise.stability.Transition`), never by name.
+
+    Tags, on logged steps: `spectral_radius/<layer>` (of the weights in force), `spectral_projection/acted` (how often a
+    matrix was scaled since the last log), `spectral_projection/largest_radius` (the largest one met since then, before
+    scaling), and at a slower pace `transient_growth/<layer>`, the max over k of the norm of A_bar^k, which no radius
+    bounds. Rounding can put the radius of a defective matrix of n states off by eps^(1/n): `target` keeps that margin.
+
+    Args:
+        threshold: the radius from which on a matrix is scaled.
+        target: the radius it is scaled to, below threshold.
+        growth_every_n_steps: optimiser steps between two computations of the transient growth, at least.
+
+    Raises:
+        ValueError: 0 < target < threshold does not hold, or growth_every_n_steps is below 1.
+    """
+
+    def __init__(self, threshold: float = 1.0, target: float = 0.99, growth_every_n_steps: int = 100) -> None:
+        if not 0 < threshold < math.inf:
+            raise ValueError(f"callbacks.spectral_projection.threshold must be a number above 0, got {threshold}")
+        if not 0 < target < threshold:
+            raise ValueError(
+                "callbacks.spectral_projection.target must lie between 0 and "
+                f"callbacks.spectral_projection.threshold ({threshold}), both excluded, got {target}"
+            )
+        if growth_every_n_steps < 1:
+            raise ValueError(
+                f"callbacks.spectral_projection.growth_every_n_steps must be at least 1, got {growth_every_n_steps}"
+            )
+        self.threshold = threshold
+        self.target = target
+        self.growth_every_n_steps = growth_every_n_steps
+        self._steps = RealSteps()
+        self._layers: list[ProjectedLayer] = []
+        self._held: dict[int, tuple[list[int], list[ProjectedLayer]]] = {}
+        self._saved_steps: dict[str, int] = {}
+        self._trainer: L.Trainer | None = None
+        self._grown_at: int | None = None
+        self._lifts = 0
+        self._said: set[str] = set()
+        self._unlogged = False
+        self._stepped = False
+
+    @property
+    def history(self) -> list[tuple[int, str, np.ndarray]]:
+        """(step, layer, eigenvalues of A_bar) over the fit, at most about 50 moments per layer, in order of steps."""
+        entries = [(step, layer.name, values) for layer in self._layers for step, values in layer.eigenvalues.items]
+        return sorted(entries, key=lambda entry: entry[0])
+
+    @property
+    def radii(self) -> list[tuple[int, str, float]]:
+        """(step, layer, spectral radius of the weights in force), thinned where there are many, in order of steps."""
+        entries = [(step, layer.name, radius) for layer in self._layers for step, radius in layer.radii.items]
+        return sorted(entries, key=lambda entry: entry[0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": {layer.name: layer.steps for layer in self._layers}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._saved_steps = dict(state_dict["steps"])
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        found = [(name, module) for name, module in pl_module.named_modules() if isinstance(module, Transition)]
+        names = [name or type(module).__name__ for name, (_, module) in zip(short_names(found), found, strict=True)]
+        self._layers = [
+            ProjectedLayer(name, module, self._saved_steps.get(name, 0)) for name, (_, module) in zip(names, found, strict=True)
+        ]
+        self._held.clear()
+        if not self._layers:
+            log.info("spectral_projection: nothing to project, no layer of %s has a transition", type(pl_module).__name__)
+            return
+        self._trainer = trainer
+        self._grown_at = None
+        self._steps.attach(trainer, self._after_step)
+        if not trainer.strategy.restore_checkpoint_after_setup:
+            self._bring_up_to_date()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._bring_up_to_date()
+        for layer in self._layers:
+            layer.record_eigenvalues(trainer.global_step)
+
+    def _after_step(self, index: int, optimizer: Optimizer) -> None:
+        self._stepped = True
+        due = []
+        for layer in self._held_by(index, optimizer):
+            layer.steps += 1
+            layer.stale = True
+            if layer.due():
+                due.append(layer)
+        assert self._trainer is not None
+        self._project(due, self._trainer.global_step + 1)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not self._layers:
+            return
+        if checkpoint_due(trainer):
+            self._bring_up_to_date()
+        stepped, self._stepped = self._stepped, False
+        if stepped and (log_due(trainer) or (self._grown_at is None and log_pace(trainer) > 0)):
+            self._log(trainer)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._bring_up_to_date()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._bring_up_to_date()
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        # The dict holds the parameters themselves, not copies: scaling in place reaches the file.
+        self._bring_up_to_date()
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._bring_up_to_date()
+        for layer in self._layers:
+            layer.record_eigenvalues(trainer.global_step, last=True)
+        if self._unlogged and log_pace(trainer) > 0:
+            self._log(trainer)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._steps.detach()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._steps.detach()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._steps.detach()
+        self._trainer = None
+
+    def _held_by(self, index: int, optimizer: Optimizer) -> list[ProjectedLayer]:
+        """The layers with a parameter in this optimizer; looked up again where its groups have grown."""
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        if index not in self._held or self._held[index][0] != sizes:
+            stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = [layer for layer in self._layers if not layer.parameter_ids.isdisjoint(stepped)]
+            self._held[index] = (sizes, held)
+        return self._held[index][1]
+
+    def _bring_up_to_date(self) -> None:
+        """Project the layers that have stepped since they were last looked at."""
+        if self._trainer is not None:
+            self._project([layer for layer in self._layers if layer.stale], self._trainer.global_step)
+
+    # Validation runs in inference mode; a weight that was replaced in there could not be trained afterwards.
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _project(self, layers: list[ProjectedLayer], step: int) -> None:
+        if not layers:
+            return
+        for layer in layers:
+            self._lift(layer, step)
+        transitions = on_host([layer.transition(step) for layer in layers])
+        try:
+            radii = spectral_radii(transitions).tolist()
+        except NonFiniteTransition as error:
+            culprit = next(i for i, A_bar in enumerate(transitions) if not bool(A_bar.isfinite().all()))
+            raise layers[culprit].not_finite(step) from error
+        for layer, A_bar, radius in zip(layers, transitions, radii, strict=True):
+            if not math.isfinite(radius):
+                raise layer.not_finite(step)
+            layer.largest_before = max(layer.largest_before, radius)
+            factor = 1.0
+            if radius >= self.threshold:
+                factor = self.target / radius
+                layer.layer.scale_transition_(factor)
+                layer.acted += 1
+                self._say_once(
+                    f"acted {layer.name}",
+                    f"spectral_projection: {layer.name} reached radius {radius:.6g} at step {step}, scaled to "
+                    f"{self.target:g}; further ones are counted in spectral_projection/acted",
+                )
+            layer.radius = radius * factor
+            layer.A_bar = A_bar if factor == 1.0 else A_bar * factor
+            layer.stale = False
+            layer.radii.append((step, layer.radius))
+        self._unlogged = True
+
+    def _lift(self, layer: ProjectedLayer, step: int) -> None:
+        lifted = layer.layer.lift_step_()
+        if lifted:
+            self._lifts += 1
+            self._say_once(
+                f"lifted {layer.name}",
+                f"spectral_projection: the step size of {layer.name} was lifted by {lifted:.3g} at step {step}; "
+                "further ones are counted in spectral_projection/lifted",
+            )
+
+    def _log(self, trainer: L.Trainer) -> None:
+        step = trainer.global_step
+        scalars = {f"spectral_radius/{layer.name}": layer.radius for layer in self._layers}
+        scalars["spectral_projection/acted"] = float(sum(layer.acted for layer in self._layers))
+        scalars["spectral_projection/largest_radius"] = max(layer.largest_before for layer in self._layers)
+        if self._lifts:
+            scalars["spectral_projection/lifted"] = float(self._lifts)
+        if self._grown_at is None or step - self._grown_at >= self.growth_every_n_steps:
+            self._grown_at = step
+            for layer in self._layers:
+                assert layer.A_bar is not None
+                scalars[f"transient_growth/{layer.name}"] = transient_growth(layer.A_bar)
+        for layer in self._layers:
+            layer.acted, layer.largest_before = 0, 0.0
+            layer.record_eigenvalues(step)
+        self._lifts, self._unlogged = 0, False
+        log_scalars(trainer, scalars)
+
+    def _say_once(self, key: str, sentence: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            log.info(sentence)
