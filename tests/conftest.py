@@ -27,7 +27,8 @@ TINY = [
     "scheduler.warmup_steps=2",
     "trainer.max_epochs=2",
     "trainer.log_every_n_steps=1",
-    "~callbacks.dashboard",
+    "logger=csv",
+    "report=false",
 ]
 
 

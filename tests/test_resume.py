@@ -100,6 +100,17 @@ def test_a_longer_plan_is_announced_and_a_finished_run_says_so(train):
     assert longer.summary["steps"] == 15
 
 
+def test_a_checkpoint_that_would_skip_the_rest_of_an_epoch_is_refused(train):
+    first = train("trainer.stop_after_steps=3")
+    path = first.folder / "checkpoints" / "last.ckpt"
+    checkpoint = torch.load(path)
+    checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"] += 1  # as Lightning does after max_steps
+    torch.save(checkpoint, path)
+    second = train(f"resume={first.folder}", tiny=False)
+    assert second.code == 2
+    assert "was written after batch 3 of epoch 1, but counts that epoch as finished" in second.err
+
+
 def test_an_unreadable_checkpoint_is_refused_before_any_work(train, tmp_path):
     broken = tmp_path / "broken.ckpt"
     broken.write_bytes(b"no")

@@ -57,7 +57,7 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
         return _explain_choice(text)
     if in_file := re.match(r"In '([^']+)': \w+ raised while composing config:\s*(.*?)\s*full_key: (\S*)", text, re.DOTALL):
         file, reason, key = in_file.groups()
-        return f"conf/{file}.yaml: {_explain_key(key, reason, overrides)}"
+        return f"{file}.yaml: {_explain_key(key, reason, overrides)}"
     if unmatched := re.search(r"Could not override '([^']+)'\.\s*No match in the defaults list", text):
         group = unmatched.group(1)
         return f"there is no configuration group '{group}'{did_you_mean(group, _groups())}"
@@ -85,13 +85,13 @@ def _explain_key(key: str, reason: str, overrides: Sequence[str]) -> str:
 
 def _explain_choice(text: str) -> str:
     place = re.match(r"In '([^']+)': ", text)
-    where = f"conf/{place.group(1)}.yaml: " if place and place.group(1) not in {"train", "hydra/config"} else ""
+    where = f"{place.group(1)}.yaml: " if place and place.group(1) not in {"train", "hydra/config"} else ""
     if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
         group, option = found.groups()
         options = _options(group)
-        listed = f"; {group} can be {', '.join(options)}" if options else ""
-        suggestion = did_you_mean(option, options)
-        return f"{where}there is no {group} '{option}'{suggestion}{listed if not suggestion else listed.replace(';', '')}"
+        suggestion = did_you_mean(option, options) or ";"
+        listed = f"{suggestion} {group} can be {', '.join(options)}" if options else ""
+        return f"{where}there is no {group} '{option}'{listed}"
     return where + text.splitlines()[0]
 
 
@@ -120,8 +120,8 @@ def _keys(overrides: Sequence[str]) -> list[str]:
 
 
 def _flatten(config: DictConfig, prefix: str = "") -> Iterable[str]:
-    for key in config:
-        if str(key).startswith("_"):
+    for key in map(str, config):
+        if key.startswith("_"):
             continue
         name = f"{prefix}{key}"
         yield name

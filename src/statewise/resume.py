@@ -1,12 +1,16 @@
 """Continuing a run: the parent's configuration, then this command's overrides."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning import LightningDataModule, LightningModule
 from omegaconf import DictConfig, OmegaConf
 
-from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint
+from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint, refuse_other_shapes
+
+log = logging.getLogger(__name__)
 
 KEY = "resume"
 
@@ -49,6 +53,36 @@ def with_parents_values(config: DictConfig, parent: Mapping[str, Any], own: Sequ
         else:
             OmegaConf.update(config, key, value)
     return changed
+
+
+def refuse_resume(config: DictConfig, checkpoint: Mapping[str, Any], task: LightningModule, data: LightningDataModule) -> None:
+    """Say what cannot be continued before anything is trained, and what will not be exact.
+
+    Raises:
+        ValueError: the model has other parameters than the checkpoint, there is nothing left to train, or the checkpoint was
+            written after Lightning had closed an epoch that was not finished.
+    """
+    refuse_other_shapes(Path(config.resume), checkpoint["state_dict"], task.state_dict())
+    planned = checkpoint[ENTRY]["config"]["trainer"]["max_epochs"]
+    done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    if done >= config.trainer.max_epochs:
+        raise ValueError(
+            f"{config.resume} has been trained for {done} epochs already and trainer.max_epochs is "
+            f"{config.trainer.max_epochs}: nothing is left to train; give a larger trainer.max_epochs"
+        )
+    position = checkpoint[type(data).__qualname__]["position"]
+    if position["epoch"] != done:  # Lightning would go on with the next epoch in silence
+        raise ValueError(
+            f"{config.resume} was written after batch {position['batch']} of epoch {position['epoch'] + 1}, but counts that "
+            "epoch as finished: the rest of it would be skipped; use a last.ckpt that a run of statewise has written"
+        )
+    if config.trainer.max_epochs != planned:
+        log.warning(
+            "resume: the schedule is planned anew over %s epochs instead of %s: the result will not be bit-equal to that of a "
+            "run planned so from its start",
+            config.trainer.max_epochs,
+            planned,
+        )
 
 
 def _key(override: str) -> str:

@@ -41,7 +41,7 @@ PASSED_BY_THE_WIRING: dict[str, frozenset[str]] = {
     "scheduler": frozenset({"optimizer", "total_steps"}),
     "callbacks/training_health": frozenset({"policy", "frozen", "constants", "conditional"}),  # the node health
 }
-CALLED_LATER = frozenset({"optimizer", "scheduler"})  # the task calls these once the parameters and the length are known
+CALLED_LATER = frozenset({"model", "optimizer", "scheduler"})  # made in two steps: first the configured arguments, then ours
 
 
 @dataclass
@@ -111,6 +111,7 @@ class Train:
     logger: Any = MISSING
     seed: int = 0
     objective: str = "val/mse"
+    report: bool = True
     resume: str | None = None
 
 

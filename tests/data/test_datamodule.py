@@ -440,14 +440,6 @@ def test_a_second_fit_starts_at_the_beginning_again(tmp_path):
 
 
 @lightning_run
-def test_a_checkpoint_for_which_lightning_skips_the_rest_of_an_epoch_is_refused(tmp_path):
-    fit(tmp_path, max_steps=5).checkpoint(tmp_path / "stopped.ckpt")
-
-    with pytest.raises(ValueError, match=r"stopped after batch 5 of epoch 0.*counts the epoch as finished"):
-        fit(tmp_path, resume=True)
-
-
-@lightning_run
 @pytest.mark.parametrize(
     ("keys", "message"),
     [({"batch_size": 9}, "batch_size was 8 and is 9"), ({"seed": 1}, "seed was 0 and is 1")],

@@ -154,7 +154,7 @@ class WindowsDataModule(L.LightningDataModule):
         if self._resumed is not None:
             state, self._resumed = self._resumed, None
             epoch, batch = state["position"]["epoch"], state["position"]["batch"]
-            self._check_continues(state["order"], epoch, batch)
+            self._check_same_order(state["order"], batch)
         batches = ShuffledBatches(self.n_windows("train"), self.batch_size, seed=self.seed, epoch=epoch, batch=batch)
         return self._loader(self.prepared.dataset("train", self.supervision), batches)
 
@@ -220,7 +220,7 @@ class WindowsDataModule(L.LightningDataModule):
         """What the order of training batches depends on, beside the epoch."""
         return {"windows": self.n_windows("train"), "batch_size": self.batch_size, "seed": self.seed}
 
-    def _check_continues(self, was: dict[str, int], epoch: int, batch: int) -> None:
+    def _check_same_order(self, was: dict[str, int], batch: int) -> None:
         """Inside an epoch, the rest of it must be what the parent run would have seen."""
         if not batch:
             return
@@ -230,13 +230,6 @@ class WindowsDataModule(L.LightningDataModule):
             raise ValueError(
                 f"the checkpoint stands inside an epoch (after batch {batch}) whose order has changed: "
                 f"{', '.join(changed)}; resume with the data keys of that run, or from the end of an epoch"
-            )
-        # A checkpoint written after a fit that max_steps ended: Lightning would go on with the next epoch in silence.
-        finished = None if self.trainer is None else self.trainer.fit_loop.epoch_progress.current
-        if finished is not None and finished.processed != epoch:  # type: ignore[attr-defined]
-            raise ValueError(
-                f"the run of the checkpoint stopped after batch {batch} of epoch {epoch}, but the checkpoint was written "
-                "later and counts the epoch as finished: resume from one that was written at a step or at an epoch's end"
             )
 
     def _in_order(self, split: str) -> BatchLoader:

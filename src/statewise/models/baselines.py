@@ -33,8 +33,12 @@ class Windows(Protocol):
     """What the baselines ask of a data module that is set up."""
 
     horizon: int
-    target_inputs: tuple[int, ...] | None
-    targets_are_levels: bool
+
+    @property
+    def target_inputs(self) -> tuple[int, ...] | None: ...
+
+    @property
+    def targets_are_levels(self) -> bool: ...
 
     def evaluation_batches(self, split: str, batch_size: int = 1024) -> Iterator[Any]: ...
 

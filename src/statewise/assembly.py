@@ -1,0 +1,145 @@
+"""From a configuration to the objects it describes: data module, model, task, callbacks, trainer.
+
+`statewise.train` puts them together to a run; `statewise.runs` uses the same functions to rebuild a model from its checkpoint.
+"""
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from hydra.utils import instantiate
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from omegaconf import DictConfig, OmegaConf
+
+from statewise.callbacks.dashboard import Dashboard
+from statewise.callbacks.training_health import TrainingHealth
+from statewise.checkpoints import AtomicCheckpointIO
+from statewise.data.datamodule import WindowsDataModule
+from statewise.models.forecaster import Forecaster
+from statewise.optim import fused_allowed
+from statewise.task import Forecasting
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"64-true": torch.float64}  # everything else keeps float32 weights and inputs
+
+
+def build_data(config: DictConfig) -> WindowsDataModule:
+    """The data module, set up: the table read, checked, split and scaled."""
+    datamodule: WindowsDataModule = instantiate(config.data, _convert_="object")
+    datamodule.dtype = DTYPES.get(config.hardware.precision, torch.float32)
+    datamodule.setup()
+    return datamodule
+
+
+def build_model(config: DictConfig, datamodule: WindowsDataModule) -> Forecaster:
+    """The forecaster, in the precision of its weights; the data say how wide it is."""
+    dtype = DTYPES.get(config.hardware.precision, torch.float32)
+    model: Forecaster = instantiate(config.model)(
+        n_features=datamodule.n_features,
+        n_outputs=datamodule.horizon * datamodule.n_targets,
+        horizon=datamodule.horizon,
+        target_inputs=datamodule.target_inputs,
+        targets_are_levels=datamodule.targets_are_levels,
+    )
+    return model.to(dtype)
+
+
+def build_task(config: DictConfig, datamodule: WindowsDataModule, model: Forecaster) -> Forecasting:
+    """The LightningModule around the model."""
+    options: dict[str, Any] = {}
+    if not fused_allowed(config.hardware.precision, config.trainer.gradient_clip_val):
+        options["fused"] = False
+        log.info(
+            "optimizer: the foreach form is used, because under %s Lightning refuses clipping with a fused one",
+            config.hardware.precision,
+        )
+    return Forecasting(
+        model,
+        optimizer=instantiate(config.optimizer, **options),
+        scheduler=instantiate(config.scheduler),
+        target_names=datamodule.target_names,
+        horizon=datamodule.horizon,
+        supervision=config.task.supervision,
+        burn_in=config.task.burn_in,
+        loss=config.task.loss,
+    )
+
+
+def build_callbacks(config: DictConfig) -> dict[str, L.Callback]:
+    """The callbacks that the configuration names; training_health is given the node health, the dashboard everything."""
+    callbacks: dict[str, Any] = {}
+    for name, node in (config.callbacks or {}).items():
+        options = OmegaConf.to_object(config.health) if name == "training_health" else None
+        callbacks[str(name)] = instantiate(node, **(vars(options) if options else {}), _convert_="object")
+        if isinstance(callbacks[str(name)], Dashboard):
+            callbacks[str(name)].hyperparameters = OmegaConf.to_container(config, resolve=True)
+    if "training_health" not in callbacks:
+        callbacks["training_health"] = TrainingHealth(policy="off")
+    return callbacks
+
+
+def build_trainer(
+    config: DictConfig, folder: Path, callbacks: Iterable[L.Callback], datamodule: WindowsDataModule
+) -> L.Trainer:
+    """Lightning's trainer with the run folder as the only place that is written to."""
+    hardware, limits = config.hardware, config.trainer
+    refuse_half_precision_on_cpu(hardware.accelerator, hardware.precision)
+    interactive = sys.stderr.isatty()
+    return L.Trainer(
+        accelerator=hardware.accelerator,
+        devices=hardware.devices,
+        strategy=hardware.strategy,
+        precision=hardware.precision,
+        max_epochs=limits.max_epochs,
+        gradient_clip_val=limits.gradient_clip_val,
+        accumulate_grad_batches=limits.accumulate_grad_batches,
+        limit_train_batches=limits.limit_train_batches,
+        limit_val_batches=limits.limit_val_batches,
+        val_check_interval=limits.val_check_interval,
+        log_every_n_steps=min(limits.log_every_n_steps, _batches(limits.limit_train_batches, datamodule)),
+        callbacks=[*callbacks, *([TQDMProgressBar()] if interactive else [])],
+        logger=build_loggers(config, folder),
+        plugins=[AtomicCheckpointIO()],
+        default_root_dir=folder,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,  # the data module's own sampler knows its place in the run
+        enable_progress_bar=interactive,
+        enable_model_summary=False,  # training health prints a table that says more
+    )
+
+
+def _batches(limit: int | float | None, datamodule: WindowsDataModule) -> int:
+    """Batches in an epoch: what is logged every so many steps should be logged at least once in each."""
+    batches = -(-datamodule.n_windows("train") // datamodule.batch_size)
+    if limit is not None:
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+    return max(int(batches), 1)
+
+
+def build_loggers(config: DictConfig, folder: Path) -> list[Logger]:
+    """metrics.csv with full float64 digits, and TensorBoard's events, both in the run folder itself."""
+    csv = CSVLogger(folder, name="", version="")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # it is our own, new folder
+        _ = csv.experiment
+    loggers: list[Logger] = [csv]
+    if config.logger.tensorboard:
+        loggers.append(TensorBoardLogger(folder, name="", version="", default_hp_metric=False))
+    return loggers
+
+
+def refuse_half_precision_on_cpu(accelerator: str, precision: str) -> None:
+    """Lightning would silently compute in bfloat16 instead.
+
+    Raises:
+        ValueError: float16 mixed precision was asked for on a CPU.
+    """
+    if accelerator == "cpu" and str(precision) in {"16-mixed", "16", "16-true"}:
+        raise ValueError(f"hardware.precision={precision} does not exist on a CPU; use bf16-mixed, 32-true or 64-true")

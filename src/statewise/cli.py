@@ -1,0 +1,49 @@
+"""The `statewise` command."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Train state-space models on windows of a time series, with proof that the training trains.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command(
+    "train",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def train(context: typer.Context) -> None:
+    """Train a model: the same program as `python train.py` (statewise train --help lists groups and overrides)."""
+    from statewise.train import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command("market")
+def market(
+    path: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet")],
+    ic: Annotated[float, typer.Option(help="Information coefficient of the planted signal")] = 0.05,
+    bars: Annotated[int, typer.Option(help="One-minute bars for each instrument")] = 200_000,
+    instruments: Annotated[int, typer.Option(help="How many instruments")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of the generator")] = 0,
+) -> None:
+    """Write synthetic one-minute bars with a planted signal, as data=market makes them."""
+    from statewise.data.market import market_bars, write_bars
+
+    try:
+        write_bars(market_bars(seed, ic, bars=bars, instruments=instruments).frame, path)
+    except (ValueError, OSError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    typer.echo(f"wrote {bars * instruments:,} bars to {path}")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(app())

@@ -1,0 +1,174 @@
+"""What is noted about a run while it goes on, and written into its folder however it ends."""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+from torch import nn
+
+from statewise import console, runs, summary
+from statewise.callbacks.gradient_norms import GradientNorms
+from statewise.callbacks.spectral_projection import SpectralProjection
+from statewise.callbacks.training_health import TrainingHealth
+from statewise.data.datamodule import WindowsDataModule
+from statewise.evaluation import in_original_units, test_figures, tested_predictions
+from statewise.identification import identification_figures
+from statewise.models.baselines import Baselines, floor
+from statewise.models.forecaster import Forecaster
+from statewise.report import build_report
+from statewise.task import Forecasting
+
+log = logging.getLogger(__name__)
+
+
+class RunRecord:
+    """Collects the facts of one run and leaves summary.json, health.json, predictions, histories and the report.
+
+    Args:
+        folder: the run folder.
+        config: the resolved configuration as plain values.
+        model: the name of the chosen model, for people.
+        data: the name of the chosen data set.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], *, model: str, data: str) -> None:
+        self.folder = folder
+        self.config = config
+        self.model = model
+        self.data = data
+        self.status = "failed"
+        self.message: str | None = None
+        self.baselines: Baselines | None = None
+        self._seconds: dict[str, float] = {}
+        self._parameters: int | None = None
+        self._trainer: L.Trainer | None = None
+        self._callbacks: Mapping[str, L.Callback] = {}
+        self._windows = 0
+        self._batches_before = 0  # those of the parent run
+        self._results: dict[str, Any] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase: setup, fit or test."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] = time.perf_counter() - start
+
+    def describe_data(self, datamodule: WindowsDataModule) -> None:
+        """Log what was read, dropped, filled and split."""
+        self._windows = datamodule.n_windows("train")
+        for note in datamodule.notes:
+            log.info("data: %s", note)
+
+    def describe_model(self, model: nn.Module) -> None:
+        self._parameters = sum(parameter.numel() for parameter in model.parameters())
+        log.info("model: %s with %s parameters", self.model, f"{self._parameters:,}")
+
+    def watch(self, trainer: L.Trainer, callbacks: Mapping[str, L.Callback]) -> None:
+        """Remember who knows the steps, the health and the histories."""
+        self._trainer, self._callbacks = trainer, callbacks
+
+    def write_results(self, datamodule: WindowsDataModule, task: Forecasting) -> None:
+        """Evaluate the test predictions and write them in original units, the linear baseline's beside them."""
+        predictions = tested_predictions(task)
+        series, times = datamodule.target_positions("test")
+        truth, forecast = in_original_units(datamodule, predictions)
+        beside = {
+            name: datamodule.to_original("test", np.asarray(result.predictions))
+            for name, result in (self.baselines.results if self.baselines else {}).items()
+            if result is not None and name == "linear"
+        }
+        runs.write_predictions(
+            self.folder / runs.PREDICTIONS,
+            series=series,
+            times=times,
+            names=datamodule.target_names,
+            truth=truth,
+            prediction=forecast,
+            baselines=beside,
+        )
+        figures = identification_figures(task.model, datamodule) if isinstance(task.model, Forecaster) else None
+        self._results = {
+            "test": test_figures(datamodule, task),
+            "floor": floor(datamodule),
+            "identification": figures,
+        }
+        self.status = "ok"
+
+    def objective(self, name: str) -> float:
+        """The metric that a sweep minimises: the best validated ``val/mse``, or any metric of the trainer by its name."""
+        from statewise.callbacks.checkpoints import BestAndLast
+
+        assert self._trainer is not None
+        for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, BestAndLast) and callback.monitor == name and callback.best_step is not None:
+                return callback.best_value
+        metrics = self._trainer.callback_metrics
+        if name not in metrics:
+            log.warning("objective: this run has no metric '%s', only %s", name, ", ".join(sorted(metrics)))
+            return math.nan
+        return float(metrics[name])
+
+    def close(self) -> None:
+        """Write what is known, then show it: the table, the verdict, the folder."""
+        health = self._health()
+        runs.write_json(self.folder / runs.HEALTH, health)
+        result = summary.summarise(
+            status=self.status,
+            model=self.model,
+            data=self.data,
+            seed=self.config["seed"],
+            baselines=self._baseline_errors(),
+            health=health,
+            parameters=self._parameters,
+            steps=self._trainer.global_step if self._trainer else 0,
+            seconds=self._seconds,
+            samples_per_second=self._samples_per_second(),
+            parent=self.config["resume"],
+            error=self.message,
+            **self._results,
+        )
+        runs.write_json(self.folder / runs.SUMMARY, result)
+        self._write_histories()
+        if self.config["report"] and self._seconds.get("fit"):
+            build_report(self.folder)
+        if self.status == "ok":
+            console.print_results(result, self.folder)
+        else:
+            log.info("the run folder: %s", self.folder)
+
+    def _baseline_errors(self) -> dict[str, summary.Errors | None]:
+        found = self.baselines.results if self.baselines else {}
+        return {name: None if result is None else {"mse": result.mse, "mae": result.mae} for name, result in found.items()}
+
+    def _health(self) -> dict[str, Any]:
+        callback = self._callbacks.get("training_health")
+        if isinstance(callback, TrainingHealth):
+            return callback.report()
+        return {"verdict": "not_checked", "findings": [], "checks": []}
+
+    def _samples_per_second(self) -> float | None:
+        seconds = self._seconds.get("fit")
+        if not seconds or self._trainer is None or math.isinf(self._trainer.num_training_batches):
+            return None
+        batches = self._trainer.fit_loop.epoch_loop.batch_progress.total.ready - self._batches_before
+        size = min(int(self.config["data"]["batch_size"]), self._windows)
+        whole_epochs, rest = divmod(batches, max(int(self._trainer.num_training_batches), 1))
+        return (whole_epochs * self._windows + rest * size) / seconds
+
+    def _write_histories(self) -> None:
+        norms = next((item for item in self._callbacks.values() if isinstance(item, GradientNorms)), None)
+        projection = next((item for item in self._callbacks.values() if isinstance(item, SpectralProjection)), None)
+        runs.write_history(
+            self.folder,
+            gradient_norms=norms.history if norms else None,
+            eigenvalues=projection.history if projection else (),
+        )

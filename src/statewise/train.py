@@ -1,0 +1,181 @@
+"""One run, from its configuration to its folder: this is the one place that puts the parts together.
+
+config -> data -> model -> task -> callbacks -> trainer -> run folder. What is imported at the top is light, so that
+``--help`` and a refused configuration answer at once; Lightning is imported when a run begins.
+"""
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from hydra.utils import get_original_cwd
+from omegaconf import DictConfig, OmegaConf
+
+from statewise.interrupts import Interrupted, ask_before_stopping
+from statewise.launch import Job, Refused, RunFailed, launch
+
+if TYPE_CHECKING:
+    from statewise.run_record import RunRecord
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train as the command line says; `argv` is that of this process by default. Returns the exit code."""
+    return launch(run, argv)
+
+
+def run(config: DictConfig, job: Job) -> float:
+    """Do one run in `job.folder` and return the objective.
+
+    Raises:
+        Refused: the configuration or the data cannot be used; nothing was trained.
+        RunFailed: the run diverged, is unhealthy or failed; the folder says how.
+        Interrupted: a signal ended the run; it can be resumed from the folder.
+    """
+    with refusals():
+        plain = prepare(config, job)
+    from statewise.run_record import RunRecord
+
+    chosen = HydraConfig.get().runtime.choices
+    record = RunRecord(job.folder, plain, model=str(chosen.get("model")), data=str(chosen.get("data")))
+    try:
+        return fit_and_test(config, job, record)
+    except BaseException as error:
+        record.status = job.status = status_of(error)
+        record.message = str(error)
+        if record.status in {"diverged", "unhealthy"}:
+            raise RunFailed(str(error)) from error
+        raise
+    finally:
+        record.close()
+
+
+def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
+    """Complete the configuration, write it into the folder, and return it as plain values."""
+    from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint
+    from statewise.resume import with_parents_values
+
+    launched_from = Path(get_original_cwd())
+    if path := OmegaConf.select(config, "data.path"):
+        config.data.path = os.path.join(launched_from, path)
+    if config.resume:
+        config.resume = str(find_checkpoint(config.resume, launched_from))
+        entry = read_checkpoint(Path(config.resume))[ENTRY]
+        for key, (before, now) in with_parents_values(config, entry["config"], job.typed).items():
+            log.info("resume: %s was %s in the parent run and is %s now", key, before, now)
+    OmegaConf.resolve(config)
+    OmegaConf.save(config, job.folder / ".hydra" / "config.yaml")
+    plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    return plain
+
+
+def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
+    """Train, test the best checkpoint, and leave everything in the run folder."""
+    import lightning as L
+    import torch
+
+    from statewise import assembly
+    from statewise.callbacks.checkpoints import BestAndLast
+    from statewise.callbacks.epoch_lines import EpochLines
+    from statewise.callbacks.exact_order import ExactOrder
+    from statewise.callbacks.numerics_guard import NumericsGuard
+    from statewise.callbacks.stopping import StoppedEarly, Stopping
+    from statewise.checkpoints import describe, read_checkpoint
+    from statewise.models.baselines import evaluate_baselines
+    from statewise.resume import refuse_resume
+
+    quieten_lightning()
+    with record.phase("setup"), refusals():
+        L.seed_everything(config.seed, verbose=False)
+        if config.hardware.threads is not None:
+            torch.set_num_threads(config.hardware.threads)
+        datamodule = assembly.build_data(config)
+        record.describe_data(datamodule)
+        model = assembly.build_model(config, datamodule)
+        task = assembly.build_task(config, datamodule, model)
+        record.describe_model(model)
+        named = assembly.build_callbacks(config)
+        overrides = [item for item in job.overrides if not item.startswith("resume=")]
+        checkpoints = BestAndLast(
+            job.folder / "checkpoints",
+            describe(record.config, overrides),
+            monitor=config.objective if config.objective.startswith("val/") else "val/mse",
+            every_n_steps=config.trainer.checkpoint_every_n_steps,
+        )
+        stopping = Stopping(
+            checkpoints, after_steps=config.trainer.stop_after_steps, after_epochs=config.trainer.stop_after_epochs
+        )
+        always = [NumericsGuard(), ExactOrder(config.seed), EpochLines()]
+        trainer = assembly.build_trainer(config, job.folder, [*named.values(), *always, checkpoints, stopping], datamodule)
+        record.watch(trainer, named)
+        if config.resume:
+            refuse_resume(config, read_checkpoint(Path(config.resume)), task, datamodule)
+        record.baselines = evaluate_baselines(datamodule)
+
+    def request_stop(name: signal.Signals) -> bool:
+        if stopping.fitting:
+            log.info("%s: stopping after this batch; once more to stop at once", name.name)
+            stopping.request(f"interrupted by {name.name}")
+            return True
+        return False
+
+    with record.phase("fit"), ask_before_stopping(request_stop):
+        try:
+            trainer.fit(task, datamodule=datamodule, ckpt_path=config.resume, weights_only=True)
+        except StoppedEarly as stop:
+            resume = f"python train.py resume={job.folder}"
+            if stopping.requested:
+                number = signal.Signals[stopping.requested.rpartition(" ")[2]]
+                raise Interrupted(number, f"{stop} after step {trainer.global_step}; continue with: {resume}") from None
+            log.info("stopped %s of the planned %s epochs; continue with: %s", stop, config.trainer.max_epochs, resume)
+    with record.phase("test"):
+        best = checkpoints.best if checkpoints.best.is_file() else checkpoints.last
+        trainer.test(task, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
+        record.write_results(datamodule, task)
+    return record.objective(config.objective)
+
+
+def status_of(error: BaseException) -> str:
+    """The status of a run that ended with `error`."""
+    from statewise.callbacks.numerics_guard import Diverged
+    from statewise.health import UnhealthyTraining
+
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, UnhealthyTraining):
+        return "unhealthy"
+    return "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Before anything is trained, what a constructor or a reader objects to is the user's to change."""
+    try:
+        yield
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, ValueError | TypeError | OSError):
+            raise Refused(str(cause)) from error
+        raise
+    except (ValueError, OSError) as error:
+        raise Refused(str(error)) from error
+
+
+def quieten_lightning() -> None:
+    """Lightning's log lines come through its own handlers and Hydra's: keep one, and only what matters."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning", "lightning_fabric", "pytorch_lightning"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.WARNING)
+    # Lightning's own calls, in every fit; and a worker would be slower than the gather it would do.
+    warnings.filterwarnings("ignore", message=r".*LeafSpec.*is deprecated")
+    warnings.filterwarnings("ignore", message=r".*does not have many workers")
