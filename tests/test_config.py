@@ -2,7 +2,7 @@
 
 import pytest
 
-from statewise.config import nearest
+from statewise.config import suggest
 from statewise.train import main
 
 REFUSED = {
@@ -63,5 +63,5 @@ def test_a_traceback_is_shown_when_it_is_asked_for(capsys, tmp_path, monkeypatch
 
 
 def test_a_key_given_without_its_path_finds_it():
-    assert nearest("d_state", ["model.d_state", "model.d_model", "data.window"]) == ["model.d_state"]
-    assert nearest("zzz", ["model.d_state"]) == []
+    assert suggest("d_state", ["model.d_state", "model.d_model", "data.window"]) == "; did you mean model.d_state?"
+    assert suggest("zzz", ["model.d_state"]) == ""

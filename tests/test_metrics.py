@@ -125,7 +125,7 @@ def test_losses_are_the_textbook_ones():
 
 
 def test_a_misspelt_loss_is_refused_with_the_nearest_name():
-    with pytest.raises(ValueError, match=r"task.loss must be one of mse, mae, huber, got 'hubert', did you mean huber\?"):
+    with pytest.raises(ValueError, match=r"task.loss must be one of mse, mae, huber, got 'hubert'; did you mean huber\?"):
         elementwise_loss("hubert")
 
 

@@ -243,9 +243,9 @@ def test_a_burn_in_that_leaves_no_step_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"supervision": "lst"}, r"task.supervision must be one of last, all, got 'lst', did you mean last\?"),
+        ({"supervision": "lst"}, r"task.supervision must be one of last, all, got 'lst'; did you mean last\?"),
         ({"burn_in": -1}, "task.burn_in must be at least 0, got -1"),
-        ({"loss": "rmse"}, r"task.loss must be one of mse, mae, huber, got 'rmse', did you mean mse\?"),
+        ({"loss": "rmse"}, r"task.loss must be one of mse, mae, huber, got 'rmse'; did you mean mse\?"),
         ({"horizon": 0}, "data.horizon must be at least 1, got 0"),
         ({"target_names": []}, "data.targets must name at least one column"),
     ],

@@ -3,7 +3,6 @@
 Hydra's and OmegaConf's own messages spread over several lines and never suggest what may have been meant.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
@@ -13,6 +12,8 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from statewise.choices import did_you_mean, nearest
+
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)
 
 
@@ -21,21 +22,14 @@ def unknown_keys(config: DictConfig, known: Iterable[str]) -> list[str]:
     return [str(key) for key in config if str(key) not in set(known)]
 
 
-def nearest(name: str, valid: Iterable[str], count: int = 3) -> list[str]:
-    """The valid names most like `name`, best first."""
-    names = sorted(set(valid))
-    close = difflib.get_close_matches(name, names, n=count, cutoff=0.6)
-    if close:
+def suggest(key: str, valid: Iterable[str]) -> str:
+    """`"; did you mean model.d_state?"`: the nearest keys, also for a key given without its path."""
+    names = list(valid)
+    if close := did_you_mean(key, names, count=3):
         return close
-    tail = name.rpartition(".")[2]
-    by_tail = {key.rpartition(".")[2]: key for key in reversed(names)}
-    return [by_tail[match] for match in difflib.get_close_matches(tail, by_tail, n=count, cutoff=0.75)]
-
-
-def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """`"; did you mean a or b?"`, or nothing where no valid name is near."""
-    close = nearest(name, valid)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    tails = {name.rpartition(".")[2]: name for name in sorted(names, reverse=True)}
+    close_tails = nearest(key.rpartition(".")[2], tails)[:1]
+    return f"; did you mean {tails[close_tails[0]]}?" if close_tails else ""
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -64,7 +58,7 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
     if isinstance(error, ConfigCompositionException):
         if removed := re.match(r"Could not delete from config\. '([^']+)' does not exist", text):
             key = removed.group(1)
-            return f"cannot remove '{key}': there is no such key{did_you_mean(key, _keys(overrides))}"
+            return f"cannot remove '{key}': there is no such key{suggest(key, _keys(overrides))}"
         override = re.match(r"(?:Could not override|Error merging override) '?([^'\s=]+)", text)
         key = override.group(1) if override else str(getattr(cause, "full_key", ""))
         return _explain_key(key, str(cause), overrides)
@@ -75,7 +69,7 @@ def _explain_key(key: str, reason: str, overrides: Sequence[str]) -> str:
     first = reason.strip().splitlines()[0] if reason.strip() else "not valid"
     if re.match(r"Key '.*' (is not in struct|not in )", first):
         groups = _groups()
-        suggestion = did_you_mean(key, groups if "." not in key and nearest(key, groups) else _keys(overrides))
+        suggestion = suggest(key, groups if "." not in key and nearest(key, groups) else _keys(overrides))
         return f"there is no configuration key '{key}'{suggestion}"
     if wrong := re.match(r"Value '(.*)' of type '\w+' could not be converted to (\w+)", first):
         kinds = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}

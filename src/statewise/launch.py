@@ -19,7 +19,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from statewise import schemas
-from statewise.config import CONFIG_ERRORS, did_you_mean, explain, unknown_keys
+from statewise.choices import did_you_mean
+from statewise.config import CONFIG_ERRORS, explain, unknown_keys
 from statewise.interrupts import Interrupted
 
 log = logging.getLogger(__name__)

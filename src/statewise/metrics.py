@@ -7,7 +7,6 @@ batches. Shapes end in the targets, ``[..., m]``: batch, time and horizon are po
 import functools
 import math
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torchmetrics import Metric
+
+from statewise.choices import one_of
 
 ElementwiseLoss = Callable[[Tensor], Tensor]
 
@@ -46,11 +47,7 @@ def elementwise_loss(name: str) -> ElementwiseLoss:
     Raises:
         ValueError: the name is not one of mse, mae, huber.
     """
-    if name in LOSSES:
-        return LOSSES[name]
-    near = get_close_matches(name, LOSSES, n=1)
-    hint = f", did you mean {near[0]}?" if near else ""
-    raise ValueError(f"task.loss must be one of {', '.join(LOSSES)}, got {name!r}{hint}")
+    return LOSSES[one_of("task.loss", name, LOSSES)]
 
 
 def observed_error(

@@ -3,7 +3,6 @@
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from statewise.choices import at_least, one_of
 from statewise.metrics import (
     MaskedErrors,
     MaskedMean,
@@ -75,13 +75,9 @@ class Forecasting(L.LightningModule):
         loss: str = "mse",
     ) -> None:
         super().__init__()
-        if supervision not in SUPERVISION:
-            near = get_close_matches(supervision, SUPERVISION, n=1)
-            hint = f", did you mean {near[0]}?" if near else ""
-            raise ValueError(f"task.supervision must be one of {', '.join(SUPERVISION)}, got {supervision!r}{hint}")
-        for key, value, least in (("task.burn_in", burn_in, 0), ("data.horizon", horizon, 1)):
-            if value < least:
-                raise ValueError(f"{key} must be at least {least}, got {value}")
+        one_of("task.supervision", supervision, SUPERVISION)
+        at_least(0, task__burn_in=burn_in)
+        at_least(1, data__horizon=horizon)
         if not target_names:
             raise ValueError("data.targets must name at least one column, got none")
         self.model = model

@@ -74,7 +74,7 @@ def test_an_index_outside_the_windows_is_refused():
 
 
 def test_unknown_supervision_is_refused():
-    with pytest.raises(ValueError, match=r"data.supervision: there is no 'lst', did you mean last"):
+    with pytest.raises(ValueError, match=r"data.supervision must be one of .*, got 'lst'; did you mean last"):
         dataset(supervision="lst")
 
 

@@ -101,9 +101,9 @@ def test_named_columns_come_in_file_order_and_once(table):
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"time": "tme"}, 'data.time: .* has no column "tme"; did you mean "time"'),
-        ({"series": "Simbol"}, 'data.series: .* did you mean "symbol"'),
-        ({"columns": ["Close"]}, 'data.features or data.targets: .* did you mean "close"'),
+        ({"time": "tme"}, 'data.time: .* has no column "tme"; did you mean time'),
+        ({"series": "Simbol"}, "data.series: .* did you mean symbol"),
+        ({"columns": ["Close"]}, "data.features or data.targets: .* did you mean close"),
         ({"columns": ["zzz"]}, 'no column "zzz"; it has time, symbol, close, wind, void$'),
         ({"columns": ["time"]}, '"time" is the time column'),
         ({"columns": ["symbol"]}, '"symbol" is the series column'),

@@ -248,12 +248,12 @@ def test_the_notes_are_the_whole_account():
         ({"batch_size": 0}, "data.batch_size must be at least 1, got 0"),
         ({"num_workers": -1}, "data.num_workers must be at least 0, got -1"),
         ({"seed": -1}, "data.seed must be at least 0, got -1"),
-        ({"scale": "globl"}, "data.scale: there is no 'globl', did you mean global"),
-        ({"supervision": "al"}, "data.supervision: there is no 'al', did you mean all"),
+        ({"scale": "globl"}, "data.scale must be one of .*, got 'globl'; did you mean global"),
+        ({"supervision": "al"}, "data.supervision must be one of .*, got 'al'; did you mean all"),
         ({"split": [0.9, 0.0, 0.1]}, "val part: it has 0 rows"),
         ({"split": [0.9, 0.2, 0.1]}, "sum to 1.2"),
         ({"window": 101}, "train part: it has 70 rows, data.window=101 and data.horizon=1 need 102 rows"),
-        ({"targets": ["x10"]}, "data.targets: there is no 'x10', did you mean x1"),
+        ({"targets": ["x10"]}, "data.targets must be one of .*, got 'x10'; did you mean x1"),
         ({"features": ["x0", "x0"]}, "data.features names a column twice"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -270,7 +270,7 @@ def test_answers_before_setup_are_refused():
 
 
 def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match="the split: there is no 'tset', did you mean test"):
+    with pytest.raises(ValueError, match=r"the split must be one of .*, got 'tset'; did you mean test"):
         ready(walk()).n_windows("tset")
 
 

@@ -101,9 +101,9 @@ def test_a_step_is_read_in_all_units():
 
 
 def test_unknown_policies_are_refused_with_the_nearest_name():
-    with pytest.raises(ValueError, match=r"data.gap.policy: there is no 'segmnt', did you mean segment"):
+    with pytest.raises(ValueError, match=r"data.gap.policy must be one of .*, got 'segmnt'; did you mean segment"):
         Gap("segmnt")
-    with pytest.raises(ValueError, match=r"data.missing.policy: there is no 'fil', did you mean fill"):
+    with pytest.raises(ValueError, match=r"data.missing.policy must be one of .*, got 'fil'; did you mean fill"):
         Missing("fil")
     with pytest.raises(ValueError, match=r"data.missing.max_fill must be at least 0, got -1"):
         Missing(max_fill=-1)

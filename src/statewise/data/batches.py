@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from statewise.data.choices import at_least_one, one_of
+from statewise.choices import at_least, one_of
 
 
 class Batch(NamedTuple):
@@ -40,7 +40,7 @@ class WindowDataset(Dataset[Batch]):
         horizon: int,
         supervision: str = "last",
     ) -> None:
-        at_least_one(window=window, horizon=horizon)
+        at_least(1, data__window=window, data__horizon=horizon)
         one_of("data.supervision", supervision, ("last", "all"))
         rows = len(inputs)
         if len(starts) and (int(starts.min()) < 0 or int(starts.max()) > rows - window - horizon):
@@ -84,7 +84,7 @@ class ShuffledBatches(Sampler[Tensor]):
     """
 
     def __init__(self, n: int, batch_size: int, *, seed: int, epoch: int = 0, batch: int = 0) -> None:
-        at_least_one(batch_size=batch_size)
+        at_least(1, data__batch_size=batch_size)
         if n < 1:
             raise ValueError("there is no window to train on, so no batch: choose another data.window or data.split")
         if seed < 0:
@@ -136,7 +136,7 @@ class SequentialBatches(Sampler[Tensor]):
     """All windows in order; the last batch may be smaller."""
 
     def __init__(self, n: int, batch_size: int) -> None:
-        at_least_one(batch_size=batch_size)
+        at_least(1, data__batch_size=batch_size)
         self.n, self.batch_size = n, batch_size
 
     def __len__(self) -> int:

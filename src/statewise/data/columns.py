@@ -4,12 +4,12 @@ Names decide first (vendors agree on a few), contents where no name says anythin
 as it is: then a value that does not fit is an error and not a reason to look elsewhere.
 """
 
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
+from statewise.choices import did_you_mean
 from statewise.data.files import ROW, Raw, is_unnamed
 from statewise.data.parsing import Numbers, looks_like_epoch, missing, parse_numbers, parse_times
 
@@ -118,14 +118,7 @@ def check_column(raw: Raw, name: str, key: str) -> None:
     """Raises ValueError with the nearest name where the file has no such column."""
     names = columns_of(raw.frame)
     if name not in names:
-        raise ValueError(f'{key}: {raw.name} has no column "{name}"{nearest(name, names)}; it has {_listed(names)}')
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean "close"?`, or nothing, whatever the case of the letters."""
-    by_lower = {n.lower(): n for n in names}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f'; did you mean "{by_lower[found[0]]}"?' if found else ""
+        raise ValueError(f'{key}: {raw.name} has no column "{name}"{did_you_mean(name, names)}; it has {_listed(names)}')
 
 
 def _listed(names: list[str]) -> str:

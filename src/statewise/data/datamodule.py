@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from statewise.choices import at_least, one_of
 from statewise.data.batches import Batch, BatchLoader, SequentialBatches, ShuffledBatches, WindowDataset
-from statewise.data.choices import at_least_one, one_of
 from statewise.data.gaps import Gap
 from statewise.data.missing import Missing
 from statewise.data.prepared import Prepared
@@ -57,13 +57,11 @@ class WindowsDataModule(L.LightningDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
-        at_least_one(window=window, horizon=horizon, stride=stride, batch_size=batch_size)
+        at_least(1, data__window=window, data__horizon=horizon, data__stride=stride, data__batch_size=batch_size)
+        at_least(0, data__seed=seed, data__num_workers=num_workers)
         one_of("data.supervision", supervision, ("last", "all"))
         if scale is not None:
             one_of("data.scale", scale, ("global", "per_series"))
-        for name, value in (("seed", seed), ("num_workers", num_workers)):
-            if value < 0:
-                raise ValueError(f"data.{name} must be at least 0, got {value}")
         self.window, self.horizon, self.stride, self.batch_size = window, horizon, stride, batch_size
         self.split, self.gap, self.missing = list(split), gap, missing
         self.scale, self.supervision, self.seed, self.num_workers = scale, supervision, seed, num_workers

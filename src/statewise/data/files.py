@@ -4,7 +4,6 @@ Nothing is interpreted here. A CSV gives columns of text, a Parquet file its own
 column is for and `parsing.py` turns text into times and numbers.
 """
 
-import difflib
 import glob
 import gzip
 import io
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+
+from statewise.choices import nearest
 
 ROW = "statewise: row"  # the position of each row in the raw frame; dropped before a table leaves this package
 
@@ -75,8 +76,7 @@ def find_files(path: str, folder: Path) -> list[Path]:
     if not wanted.parent.is_dir():
         raise FileNotFoundError(f"data.path: no file {wanted}: the folder {wanted.parent} does not exist")
     names = sorted(f.name for f in wanted.parent.iterdir() if f.is_file())
-    by_lower = {name.lower(): name for name in names}
-    similar = [by_lower[n] for n in difflib.get_close_matches(wanted.name.lower(), by_lower, n=3, cutoff=0.6)]
+    similar = nearest(wanted.name, names)
     similar = similar or [name for name in names if _kind(Path(name)) is not None][:5]
     hint = f"similar names there: {', '.join(similar)}" if similar else "that folder holds no CSV or Parquet file"
     raise FileNotFoundError(f"data.path: no file {wanted}; {hint}")

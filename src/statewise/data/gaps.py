@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 from jaxtyping import Int
 
-from statewise.data.choices import one_of
+from statewise.choices import one_of
 from statewise.data.rows import Rows
 
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from statewise.data.choices import one_of
+from statewise.choices import one_of
 from statewise.data.rows import Rows
 
 

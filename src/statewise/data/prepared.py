@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from statewise.choices import one_of
 from statewise.data.account import account
 from statewise.data.batches import WindowDataset
-from statewise.data.choices import one_of
 from statewise.data.gaps import Gap
 from statewise.data.missing import Missing
 from statewise.data.rows import Rows

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
+from statewise.choices import at_least
+
 
 @dataclass(frozen=True)
 class LinearSystem:
@@ -39,7 +41,7 @@ def linear_system(
     such that noise and signal come out alike for every seed: the noise-free outputs have variance 3 on average under
     unit white inputs.
     """
-    _check_at_least_one(states=states, inputs=inputs, outputs=outputs)
+    at_least(1, data__states=states, data__inputs=inputs, data__outputs=outputs)
     if not 0 < fastest <= slowest < 1:
         raise ValueError(f"the moduli of the eigenvalues must obey 0 < fastest <= slowest < 1, got {fastest}, {slowest}")
     if process_noise < 0 or measurement_noise <= 0:
@@ -73,7 +75,7 @@ def linear_system(
 
 def simulate(system: LinearSystem, steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs u [T, i] (white, standard normal) and outputs y [T, o], from rest at x = 0."""
-    _check_at_least_one(steps=steps)
+    at_least(1, data__steps=steps)
     rng = np.random.default_rng(seed)
     states, inputs = system.B.shape
     u = rng.standard_normal((steps, inputs))
@@ -117,9 +119,3 @@ def _gramian(A: np.ndarray, Q: np.ndarray) -> np.ndarray:
         X = X + power @ X @ power.T
         power = power @ power
     return X
-
-
-def _check_at_least_one(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
