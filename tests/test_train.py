@@ -127,6 +127,9 @@ REFUSED = {
     "task.loss=mes": "did you mean mse?",
     "model.activation=gelo": "did you mean gelu",
     "hardware.precision=16-mixed": "hardware.precision=16-mixed does not exist on a CPU; use bf16-mixed",
+    "hardware.precision=65-true": "'65-true'",
+    "trainer.gradient_clip_val=-1": "trainer.gradient_clip_val must be above 0, or null for no clipping, got -1.0",
+    "trainer.max_epochs=0": "trainer.max_epochs must be at least 1, got 0",
     "trainer.stop_after_steps=0": "trainer.stop_after_steps must be at least 1 or null, got 0",
     "model.anchor=first": "model.anchor",
     "data.path=x": "there is no configuration key 'data.path'",
@@ -293,6 +296,13 @@ def test_a_run_that_cannot_learn_is_stopped_before_its_first_step(train, monkeyp
     assert outcome.summary["steps"] == 0
     assert "ssm_0.B" in outcome.err
     assert len(outcome.err.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_gpu_that_is_not_there_is_refused_in_one_line(train):
+    outcome = train("hardware=gpu")
+    assert outcome.code == 2
+    assert "hardware.accelerator=gpu: PyTorch sees no CUDA device here; use hardware=cpu" in outcome.err
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

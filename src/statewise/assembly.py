@@ -15,11 +15,13 @@ import torch
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from statewise.callbacks.dashboard import Dashboard
 from statewise.callbacks.training_health import TrainingHealth
 from statewise.checkpoints import AtomicCheckpointIO
+from statewise.choices import at_least
 from statewise.data.datamodule import WindowsDataModule
 from statewise.models.forecaster import Forecaster
 from statewise.optim import fused_allowed
@@ -90,9 +92,17 @@ def build_trainer(
 ) -> L.Trainer:
     """Lightning's trainer with the run folder as the only place that is written to."""
     hardware, limits = config.hardware, config.trainer
-    refuse_half_precision_on_cpu(hardware.accelerator, hardware.precision)
+    refuse_missing_hardware(hardware.accelerator, hardware.precision)
+    at_least(
+        1,
+        trainer__max_epochs=limits.max_epochs,
+        trainer__accumulate_grad_batches=limits.accumulate_grad_batches,
+        trainer__log_every_n_steps=limits.log_every_n_steps,
+    )
+    if limits.gradient_clip_val is not None and not limits.gradient_clip_val > 0:
+        raise ValueError(f"trainer.gradient_clip_val must be above 0, or null for no clipping, got {limits.gradient_clip_val}")
     interactive = sys.stderr.isatty()
-    return L.Trainer(
+    return _trainer(
         accelerator=hardware.accelerator,
         devices=hardware.devices,
         strategy=hardware.strategy,
@@ -135,11 +145,20 @@ def build_loggers(config: DictConfig, folder: Path) -> list[Logger]:
     return loggers
 
 
-def refuse_half_precision_on_cpu(accelerator: str, precision: str) -> None:
-    """Lightning would silently compute in bfloat16 instead.
+def refuse_missing_hardware(accelerator: str, precision: str) -> None:
+    """Refuse what this machine cannot do, or would do differently without a word.
 
     Raises:
-        ValueError: float16 mixed precision was asked for on a CPU.
+        ValueError: a GPU was asked for where there is none, or float16 on a CPU, where Lightning computes in bfloat16 instead.
     """
+    if accelerator in {"gpu", "cuda"} and not torch.cuda.is_available():
+        raise ValueError(f"hardware.accelerator={accelerator}: PyTorch sees no CUDA device here; use hardware=cpu")
     if accelerator == "cpu" and str(precision) in {"16-mixed", "16", "16-true"}:
         raise ValueError(f"hardware.precision={precision} does not exist on a CPU; use bf16-mixed, 32-true or 64-true")
+
+
+def _trainer(**options: Any) -> L.Trainer:
+    try:
+        return L.Trainer(**options)
+    except MisconfigurationException as error:
+        raise ValueError(f"hardware or trainer: {error}") from error
