@@ -456,7 +456,7 @@ def test_the_groups_are_logged_and_cover_the_model(caplog):
     with caplog.at_level(logging.INFO, logger="statewise.task"):
         trainer().fit(task_for(data, optimizer=adamw), data)
     assert "decay: 1 parameters (12 values), lr 0.003, weight decay 0.1" in caplog.text
-    assert "model.output_proj.bias  [4]  bias" in caplog.text
+    assert "  bias: model.output_proj.bias" in caplog.text
 
 
 def test_marks_of_other_libraries_outlive_a_copy_of_the_task():

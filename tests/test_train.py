@@ -329,6 +329,7 @@ def test_help_and_the_composed_configuration_are_printed_without_importing_light
     done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "python train.py data=file data.path=bars.csv" in done.stdout
+    assert "data:       air_quality, file, lti, market" in done.stdout
 
 
 def test_without_an_installation_one_line_says_how_to_install(tmp_path):

@@ -89,6 +89,11 @@ def _explain_choice(text: str) -> str:
     return where + text.splitlines()[0]
 
 
+def config_groups() -> str:
+    """Every group and its options, a line each, for ``--help``."""
+    return "\n".join(f"{group + ':':<12}{', '.join(_options(group))}" for group in sorted(_groups()))
+
+
 def _groups() -> list[str]:
     return [item.name for item in resources.files("statewise.conf").iterdir() if item.is_dir() and item.name[0] != "_"]
 

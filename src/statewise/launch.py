@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from statewise import schemas
 from statewise.choices import did_you_mean
-from statewise.config import CONFIG_ERRORS, explain, unknown_keys
+from statewise.config import CONFIG_ERRORS, config_groups, explain, unknown_keys
 from statewise.interrupts import Interrupted
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ def launch(run: Callable[[DictConfig, Job], float], argv: Sequence[str] | None =
     show_traceback = bool(os.environ.get(FULL_ERROR))
     schemas.register()
     OmegaConf.register_new_resolver("new_folder", _new_folder, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("config_groups", config_groups, replace=True)
     jobs: list[Job] = []
 
     @hydra.main(version_base="1.3", config_path="pkg://statewise.conf", config_name="train")

@@ -116,10 +116,10 @@ def describe_groups(optimizer: Optimizer) -> str:
         name = group.get("name", f"group {index}")
         lines.append(f"{name}: {len(parameters)} parameters ({size:,} values), {settings}")
         names = group.get("param_names", [f"parameter {k}" for k in range(len(parameters))])
-        reasons = group.get("param_reasons", [""] * len(parameters))
-        lines += [
-            f"  {n}  {list(p.shape)}" + (f"  {r}" if r else "") for n, p, r in zip(names, parameters, reasons, strict=True)
-        ]
+        by_reason: dict[str, list[str]] = {}
+        for parameter, reason in zip(names, group.get("param_reasons", [""] * len(parameters)), strict=True):
+            by_reason.setdefault(reason, []).append(parameter)
+        lines += [f"  {reason}{': ' * bool(reason)}{', '.join(members)}" for reason, members in by_reason.items()]
     return "\n".join(lines)
 
 
