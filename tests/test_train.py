@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import json
 import math
 import os
 import subprocess
@@ -312,6 +313,15 @@ def test_other_precisions_train(precision, train):
     assert outcome.summary["health"]["verdict"] == "healthy"
     if precision == "bf16-mixed":
         assert "the foreach form is used" in outcome.out
+
+
+def test_rows_of_earlier_blocks_masked_in_validation_are_not_taken_for_another_supervision(train):
+    """The first validation windows reach back into the training rows, whose targets carry no validation loss."""
+    outcome = train("task.supervision=all", "task.burn_in=3", "data.batch_size=8", "trainer.max_epochs=1")
+    assert outcome.code == 0, outcome.err
+    assert outcome.summary["health"] == {"verdict": "healthy", "findings": []}
+    checks = json.loads((outcome.folder / "health.json").read_text())["checks"]
+    assert {"name": "supervision-mismatch", "ran": True, "why": ""} in checks
 
 
 def test_callbacks_can_be_switched_off(train):

@@ -1,0 +1,57 @@
+"""The optimizer holds tensors that are no longer, or never were, the module's parameters."""
+
+from collections.abc import Iterator
+
+from statewise.health.findings import Cause, Finding, Severity, listed
+from statewise.health.parameters import ParameterFact, Stranger
+from statewise.health.rule import Rule
+from statewise.health.signals import Facts
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """A trainable parameter in no group, and a foreign tensor of its shape in one."""
+    inventory = facts.inventory
+    pairs = pair_stale(facts)
+    if not pairs:
+        return
+    names = tuple(new.name for _, new in pairs)
+    group = inventory.groups[pairs[0][0].group]
+    own = [fact for fact in inventory.parameters if fact.group is not None]
+    if own:
+        why = "they were replaced, or made, after configure_optimizers ran"
+    else:
+        why = "it holds none of this module's own tensors, so it was built over another copy of the model"
+    plural = len(names) > 1
+    yield Finding(
+        RULE.id,
+        Severity.ERROR,
+        facts.step,
+        names,
+        f"the optimizer ({group.kind}, {group.label}) holds {len(pairs)} other tensor{'s' if plural else ''} of the shape"
+        f" of {listed(names)} in {'their' if plural else 'its'} place: {why}; every step moves tensors that the loss does "
+        "not use. Build the optimizer from the final module (create or replace layers before configure_optimizers). "
+        f"Meant not to train: requires_grad_(False), or health.frozen=[{names[0]}]",
+        {"stale": len(pairs), "own": len(own), "shapes": [list(old.shape) for old, _ in pairs]},
+    )
+
+
+def pair_stale(facts: Facts) -> list[tuple[Stranger, ParameterFact]]:
+    """Match tensors that only the optimizer knows with missing parameters of the same shape and type, in order.
+
+    Tensors that the module holds outside its tree are not stale: they are hidden, and trained.
+    """
+    hidden = {tensor.key for tensor in facts.hidden}
+    strangers = [stranger for stranger in facts.inventory.strangers if stranger.key not in hidden]
+    pairs = []
+    for fact in facts.inventory.trainable:
+        if fact.group is not None or fact.name in facts.declared.frozen:
+            continue
+        for stranger in strangers:
+            if (stranger.shape, stranger.dtype) == (fact.shape, fact.dtype):
+                pairs.append((stranger, fact))
+                strangers.remove(stranger)
+                break
+    return pairs
+
+
+RULE = Rule("stale-optimizer", ("O2", "O3", "O15"), Cause.WIRING, "wiring", check)

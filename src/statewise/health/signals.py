@@ -1,0 +1,189 @@
+"""What the rules are given: plain facts about one moment of a run. Every field but the first three may be unknown."""
+
+from dataclasses import dataclass
+
+from statewise.health.attributes import HiddenTensor
+from statewise.health.declared import Declared
+from statewise.health.flow import Call
+from statewise.health.parameters import Inventory
+
+
+@dataclass(frozen=True)
+class AlienLeaf:
+    """A leaf of the loss's graph that is no parameter. `hidden` is None where no attribute holds it."""
+
+    shape: tuple[int, ...]
+    is_parameter: bool
+    in_optimizer: bool
+    hidden: HiddenTensor | None
+
+
+@dataclass(frozen=True)
+class PrecisionLoss:
+    """A cast from float64 to a narrower float within the graph; `place` is a module, "" the code around the loss."""
+
+    source: str
+    result: str
+    place: str
+    comes_back: bool
+
+
+@dataclass(frozen=True)
+class FirstBackward:
+    """What the first update of an optimizer has to work with: its backward passes since the run began."""
+
+    # Parameters the update is meant to move, those that a loss reaches, and those with a gradient.
+    held: frozenset[str]
+    reached: frozenset[str]
+    with_gradient: frozenset[str]
+    # Parameters that had a gradient right after the backward pass.
+    after_backward: frozenset[str]
+    aliens: tuple[AlienLeaf, ...]
+    precision: tuple[PrecisionLoss, ...]
+    calls: tuple[Call, ...]
+    # Backward passes the framework saw, and whether all graphs were walked.
+    backwards: int
+    complete: bool
+    manual: bool
+
+
+@dataclass(frozen=True)
+class Influence:
+    """Gradients of the loss with respect to hidden tensors that ask for none (the non-parameter probe)."""
+
+    shaping: tuple[HiddenTensor, ...]
+
+
+@dataclass(frozen=True)
+class LoggedLoss:
+    """A value logged beside the returned loss, both as they were given."""
+
+    name: str
+    value: float
+    returned: float
+    rounded: str
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """Which positions of a prediction the loss of one step looks at.
+
+    `positions` counts the elements of one sample's prediction that receive a gradient from any sample of the batch;
+    `inputs` are the per-sample shapes of the batch's float tensors.
+    """
+
+    step: str
+    loss: str
+    prediction: tuple[int, ...]
+    positions: int
+    times: int | None
+    length: int | None
+    inputs: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class SupervisionPair:
+    """The same question asked of the training and of the validation step."""
+
+    train: Supervision
+    validation: Supervision
+
+
+@dataclass(frozen=True)
+class Track:
+    """One parameter over its optimizer's last steps: only those that give reason to look are handed to the rules."""
+
+    name: str
+    steps: int
+    # Length of the current run of steps with a gradient of exactly zero (or with none), and whether a run of that length
+    # is far outside what this parameter has shown before.
+    zero_run: int = 0
+    zero_unusual: bool = False
+    none_run: int = 0
+    none_unusual: bool = False
+    ever_alive: bool = True
+    # Whether its value moved during the zero run, although no gradient asked for it.
+    moved_without_gradient: bool = False
+    weight_decay: float = 0.0
+    lr: float = 0.0
+    # Consecutive steps with a gradient in which less than 5 % of the elements changed, and the share in the last.
+    swallowed_run: int = 0
+    share_changed: float = 1.0
+    # Median size of the update the optimizer asks for, and the distance to the next number of that type.
+    expected_update: float | None = None
+    resolution: float | None = None
+    dtype: str = ""
+    magnitude: float = 0.0
+    # Consecutive steps that began with the very values of the step before, although that step had changed them.
+    written_back_run: int = 0
+    bias_before_norm: bool = False
+    size: int = 0
+    # "non-zero after backward, zero at the update": something in between removed it.
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The per-step ledger of one optimizer, cut down to the parameters that give reason to look."""
+
+    optimizer: int
+    tracks: tuple[Track, ...]
+    # The modules' calls of this very batch, or of the run's first one where nobody listened since.
+    calls: tuple[Call, ...] = ()
+    fresh: bool = False
+    reached: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """Consecutive steps at which a group's lr was 0. `scheduled`: a scheduler sets it."""
+
+    group: int
+    zero_run: int
+    scheduled: bool
+    ever_positive: bool
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What the training loop did so far: backward passes, updates begun and updates made, in this process."""
+
+    batches: int
+    backwards: int
+    updates: int
+    attempts: int
+    # Consecutive updates that found no gradient at all, and whether a backward pass ran before the last of them.
+    empty_updates: int
+    backward_before_empty: bool
+    accumulate: int
+    manual: bool
+    scaler: bool
+    epoch_ended: bool
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which parameters took part in any of the run's batches so far."""
+
+    batches: int
+    epoch_ended: bool
+    silent: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known at one moment. A rule runs where every field it needs is there."""
+
+    step: int
+    inventory: Inventory
+    declared: Declared
+    hidden: tuple[HiddenTensor, ...] = ()
+    wiring: bool | None = None
+    first: FirstBackward | None = None
+    influence: Influence | None = None
+    logged: tuple[LoggedLoss, ...] | None = None
+    supervision: SupervisionPair | None = None
+    steps: Steps | None = None
+    rates: tuple[LearningRate, ...] | None = None
+    loop: Loop | None = None
+    presence: Presence | None = None

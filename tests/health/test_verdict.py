@@ -1,0 +1,52 @@
+"""Primary causes, the verdict, and findings as plain values."""
+
+import json
+
+import pytest
+
+from statewise.health import RULES, Finding, Severity
+from statewise.health.verdict import primary, report, verdict
+
+
+def finding(name: str, *parameters: str, severity: Severity = Severity.ERROR, step: int = 0) -> Finding:
+    return Finding(name, severity, step, parameters, f"about {name}")
+
+
+def test_a_symptom_is_collapsed_into_its_cause() -> None:
+    cause = finding("not-in-optimizer", "a", "b")
+    assert primary([finding("zero-gradient", "a", step=5), cause]) == [cause]
+
+
+def test_another_parameter_is_another_matter() -> None:
+    both = [finding("not-in-optimizer", "a"), finding("zero-gradient", "b", step=5)]
+    assert primary(both) == both
+
+
+def test_a_warning_does_not_hide_an_error_nor_a_finding_without_parameters() -> None:
+    error = finding("zero-gradient", "a")
+    warning = finding("frozen-by-mistake", "a", severity=Severity.WARNING)
+    rounded = finding("dtype-round-trip", severity=Severity.WARNING)
+    assert primary([warning, rounded, error]) == [error, warning, rounded]
+
+
+@pytest.mark.parametrize(
+    ("severities", "expected"),
+    [((), "healthy"), (("info",), "healthy"), (("info", "warning"), "warning"), (("warning", "error"), "error")],
+)
+def test_the_verdict_is_the_worst_severity(severities: tuple[str, ...], expected: str) -> None:
+    assert verdict([finding("unused", severity=Severity(name)) for name in severities]) == expected
+
+
+def test_a_report_is_plain_json_and_findings_come_back() -> None:
+    original = Finding("unused", Severity.WARNING, 3, ("a",), "text", {"batches": 20})
+    values = json.loads(json.dumps(report([original], [{"name": "unused", "ran": True, "why": ""}])))
+    assert values["verdict"] == "warning"
+    assert Finding.from_dict(values["findings"][0]) == original
+
+
+def test_every_rule_has_a_kebab_case_id_and_one_cause_an_id() -> None:
+    causes: dict[str, set[int]] = {}
+    for rule in RULES:
+        assert rule.id == rule.id.lower().replace("_", "-")
+        causes.setdefault(rule.id, set()).add(rule.cause)
+    assert all(len(found) == 1 for found in causes.values())
