@@ -176,7 +176,7 @@ def _ask(
     if prediction is None or gradient is None:
         return Rehearsal(shaping, None, f"no module of {step} gives the prediction that its loss looks at")
     if left_out := _left_out_by_masks(batch, prediction):
-        why = f"a mask in the batch leaves out {left_out} of the prediction in every sample, so that the loss cannot be seen to use it"
+        why = f"a mask in the batch leaves out {left_out} of the prediction in every sample"
         return Rehearsal(shaping, None, why, ask_again=True)
     used = gradient.detach() != 0
     positions = used.any(dim=0)
