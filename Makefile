@@ -17,7 +17,7 @@ train: $(VENV)/.installed
 	$(BIN)/python train.py $(ARGS)
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile --nbmake tests notebooks $(ARGS)
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
