@@ -69,6 +69,14 @@ def test_names_of_levels_that_are_close_do_not_overlap() -> None:
     assert np.diff(heights).min() > 0.06
 
 
+def test_the_means_of_epochs_are_drawn_instead_of_single_batches() -> None:
+    epochs = {"train/loss_epoch": [None, 0.4, None, 0.3], "val/mse": [None, 0.35, None, 0.31]}
+    metrics = pl.DataFrame({"step": [1, 2, 3, 4], "train/loss": [9.0, 0.01, 5.0, 0.2], **epochs})
+    training, validation, _ = figures.losses(metrics, baselines={"linear": 0.33}).axes[0].get_lines()
+    assert list(training.get_ydata()) == [0.4, 0.3]
+    assert list(validation.get_ydata()) == [0.35, 0.31]
+
+
 def test_losses_without_any_logged_value_still_give_a_picture() -> None:
     figure = figures.losses(pl.DataFrame({"step": [1], "lr": [0.1]}))
     assert figures.png(figure, dpi=40).startswith(b"\x89PNG")

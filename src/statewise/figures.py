@@ -66,14 +66,19 @@ def losses(
 ) -> Figure:
     """Training and validation error over optimiser steps; the test errors of model and baselines as levels.
 
-    `metrics` has the columns `step`, `train/loss` and `val/mse` (or `val/loss`); missing ones are left out. The test
-    errors are named on the right: they are of other rows than the curves and best compared with each other.
+    `metrics` has the columns `step`, `train/loss_epoch` (or, for a run of one epoch, `train/loss`) and `val/mse` (or
+    `val/loss`); missing ones are left out. The test errors are named on the right: they are of other rows than the curves
+    and best compared with each other.
     """
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
     drawn = []
     steps, values = logged(metrics, "train/loss")
-    if len(steps):
+    epochs, means = logged(metrics, "train/loss_epoch")
+    if len(epochs) > 1:  # single batches scatter far beyond what there is to see
+        axes.plot(epochs, means, color=BLUE, marker="o", markersize=4, label="training (mean of each epoch)")
+        drawn.append(means)
+    elif len(steps):
         axes.plot(steps, values, color=BLUE, alpha=0.25, linewidth=0.8)
         axes.plot(steps, smoothed(values), color=BLUE, label="training, smoothed")
         drawn.append(values)
@@ -328,6 +333,7 @@ def _labels_right(axes: Axes, marks: Sequence[tuple[float, str, str]]) -> None:
     """Names and values beside the right edge at the height of the value, moved apart where they would overlap."""
     gap = 0.065  # of the height of the axes: one line of text
     ordered = sorted(marks)
+    axes.autoscale_view()  # matplotlib would set the limits only when it draws
     points = axes.transData.transform([(0.0, value) for value, *_ in ordered])
     heights = axes.transAxes.inverted().transform(points)[:, 1]
     for _ in range(60):

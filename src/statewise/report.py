@@ -172,7 +172,7 @@ def _head(run: runs.Run) -> str:
             f"seed {summary['seed']}" if summary["seed"] is not None else "",
             f"continues {summary['parent']}" if "parent" in summary else "",
         ]
-    line = html.escape(" · ".join(fact for fact in [*facts, str(run.folder)] if fact))
+    line = html.escape(" · ".join(fact for fact in [*facts, "/".join(run.folder.parts[-2:])] if fact))
     return (
         f"<header><h1>{html.escape(_title(run))}</h1><p>{badges}</p>"
         f'<p class="lead">{html.escape(lead)}</p><p class="muted">{line}</p></header>\n'
