@@ -37,7 +37,7 @@ def test_a_run_stopped_after_steps_and_resumed_equals_the_uninterrupted_one(stop
     assert first.code == 0
     assert f"continue with: python train.py resume={first.folder}" in first.out
     assert first.summary["steps"] == int(stop.partition("=")[2])
-    second = train(f"resume={first.folder}", "trainer.stop_after_steps=null", tiny=False)
+    second = train(f"resume={first.folder}", tiny=False)
     assert second.code == 0, second.err
     assert second.summary["parent"] == str(first.folder / "checkpoints" / "last.ckpt")
     assert second.summary["steps"] == uninterrupted.summary["steps"] == 15
@@ -48,7 +48,7 @@ def test_a_run_stopped_after_steps_and_resumed_equals_the_uninterrupted_one(stop
 def test_a_run_stopped_after_an_epoch_and_resumed_equals_the_uninterrupted_one(train, uninterrupted):
     first = train(*EXACT, "trainer.stop_after_epochs=1")
     assert first.summary["steps"] == 5
-    second = train(f"resume={first.folder}", "trainer.stop_after_epochs=null", tiny=False)
+    second = train(f"resume={first.folder}", tiny=False)
     assert second.code == 0, second.err
     assert_equal_to_the_bit(weights(second), weights(uninterrupted))
 
@@ -121,7 +121,7 @@ def test_an_unreadable_checkpoint_is_refused_before_any_work(train, tmp_path):
 
 
 def test_this_commands_overrides_win_over_the_parents(tmp_path, monkeypatch):
-    entry = {"statewise": {"overrides": ["model.d_state=4", "~callbacks.dashboard", "data=lti"]}}
+    entry = {"statewise": {"overrides": ["model.d_state=4", "~callbacks.dashboard", "data=lti", "trainer.stop_after_steps=3"]}}
     monkeypatch.setattr("statewise.resume.find_checkpoint", lambda place, folder: tmp_path)
     monkeypatch.setattr("statewise.resume.read_checkpoint", lambda path: entry)
     arguments = with_parents_overrides(["resume=run", "model.d_state=8"], tmp_path)

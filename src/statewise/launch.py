@@ -132,6 +132,8 @@ def _one_line(error: Exception, overrides: list[str]) -> tuple[str, int]:
         return " ".join(str(error).split("\n")), error.exit_code
     if isinstance(error, CONFIG_ERRORS):
         return explain(error, overrides), 2
+    if isinstance(error, OSError):
+        return f"a file could not be read or written: {error}; the run folder keeps what was written before", 1
     text = str(error).strip().splitlines()
     return (
         f"internal error, {type(error).__name__}: {text[0] if text else 'no message'} (set {FULL_ERROR}=1 for the traceback)",

@@ -13,6 +13,7 @@ from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint, refus
 log = logging.getLogger(__name__)
 
 KEY = "resume"
+NOT_INHERITED = (KEY, "trainer.stop_after_steps", "trainer.stop_after_epochs")  # they are about one run, not about the plan
 
 
 def with_parents_overrides(arguments: Sequence[str], folder: Path) -> list[str]:
@@ -29,7 +30,7 @@ def with_parents_overrides(arguments: Sequence[str], folder: Path) -> list[str]:
     if place in {"", "null"}:
         return list(arguments)
     parent = read_checkpoint(find_checkpoint(place, folder))[ENTRY]["overrides"]
-    own = {_key(argument) for argument in arguments}
+    own = {_key(argument) for argument in arguments} | set(NOT_INHERITED)
     return [*(override for override in parent if _key(override) not in own), *arguments]
 
 
@@ -46,7 +47,7 @@ def with_parents_values(config: DictConfig, parent: Mapping[str, Any], own: Sequ
     now, before = _leaves(OmegaConf.to_container(config, resolve=True)), _leaves(parent)
     changed = {}
     for key, value in before.items():
-        if key == KEY or key not in now or now[key] == value:
+        if key in NOT_INHERITED or key not in now or now[key] == value:
             continue
         if any(key == override or key.startswith(f"{override}.") for override in keys):
             changed[key] = (value, now[key])

@@ -138,6 +138,7 @@ class RunRecord:
         )
         runs.write_json(self.folder / runs.SUMMARY, result)
         self._write_histories()
+        (self.folder / "hparams.yaml").unlink(missing_ok=True)  # Lightning's loggers leave it, empty
         if self.config["report"] and self._seconds.get("fit"):
             build_report(self.folder)
         if self.status == "ok":

@@ -47,15 +47,19 @@ def run(config: DictConfig, job: Job) -> float:
     chosen = HydraConfig.get().runtime.choices
     record = RunRecord(job.folder, plain, model=str(chosen.get("model")), data=str(chosen.get("data")))
     try:
-        return fit_and_test(config, job, record)
+        objective = fit_and_test(config, job, record)
     except BaseException as error:
         record.status = job.status = status_of(error)
         record.message = str(error)
+        try:
+            record.close()
+        except OSError as second:  # a full disk, most likely: the first error is the one to tell
+            log.warning("the run folder is not complete: %s", second)
         if record.status in {"diverged", "unhealthy"}:
             raise RunFailed(str(error)) from error
         raise
-    finally:
-        record.close()
+    record.close()
+    return objective
 
 
 def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
@@ -93,53 +97,53 @@ def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
     from statewise.resume import refuse_resume
 
     quieten_lightning()
-    with record.phase("setup"), refusals():
-        L.seed_everything(config.seed, verbose=False)
-        if config.hardware.threads is not None:
-            torch.set_num_threads(config.hardware.threads)
-        datamodule = assembly.build_data(config)
-        record.describe_data(datamodule)
-        model = assembly.build_model(config, datamodule)
-        task = assembly.build_task(config, datamodule, model)
-        record.describe_model(model)
-        named = assembly.build_callbacks(config)
-        overrides = [item for item in job.overrides if not item.startswith("resume=")]
-        checkpoints = BestAndLast(
-            job.folder / "checkpoints",
-            describe(record.config, overrides),
-            monitor=config.objective if config.objective.startswith("val/") else "val/mse",
-            every_n_steps=config.trainer.checkpoint_every_n_steps,
-        )
-        stopping = Stopping(
-            checkpoints, after_steps=config.trainer.stop_after_steps, after_epochs=config.trainer.stop_after_epochs
-        )
-        always = [NumericsGuard(), ExactOrder(config.seed), EpochLines()]
-        trainer = assembly.build_trainer(config, job.folder, [*named.values(), *always, checkpoints, stopping], datamodule)
-        record.watch(trainer, named)
-        if config.resume:
-            refuse_resume(config, read_checkpoint(Path(config.resume)), task, datamodule)
-        record.baselines = evaluate_baselines(datamodule)
+    stopping: Stopping | None = None
 
     def request_stop(name: signal.Signals) -> bool:
-        if stopping.fitting:
-            log.info("%s: stopping after this batch; once more to stop at once", name.name)
-            stopping.request(f"interrupted by {name.name}")
-            return True
-        return False
+        if stopping is None or not stopping.fitting:
+            return False
+        log.info("%s: stopping after this batch; once more to stop at once", name.name)
+        stopping.request(name)
+        return True
 
-    with record.phase("fit"), ask_before_stopping(request_stop):
-        try:
-            trainer.fit(task, datamodule=datamodule, ckpt_path=config.resume, weights_only=True)
-        except StoppedEarly as stop:
-            resume = f"python train.py resume={job.folder}"
-            if stopping.requested:
-                number = signal.Signals[stopping.requested.rpartition(" ")[2]]
-                raise Interrupted(number, f"{stop} after step {trainer.global_step}; continue with: {resume}") from None
-            log.info("stopped %s of the planned %s epochs; continue with: %s", stop, config.trainer.max_epochs, resume)
-    with record.phase("test"):
-        best = checkpoints.best if checkpoints.best.is_file() else checkpoints.last
-        trainer.test(task, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
-        record.write_results(datamodule, task)
+    with ask_before_stopping(request_stop):
+        with record.phase("setup"), refusals():
+            L.seed_everything(config.seed, verbose=False)
+            if config.hardware.threads is not None:
+                torch.set_num_threads(config.hardware.threads)
+            datamodule = assembly.build_data(config)
+            record.describe_data(datamodule)
+            model = assembly.build_model(config, datamodule)
+            record.describe_model(model)
+            task = assembly.build_task(config, datamodule, model)
+            named = assembly.build_callbacks(config)
+            checkpoints = BestAndLast(
+                job.folder / "checkpoints",
+                describe(record.config, job.overrides),
+                monitor=config.objective if config.objective.startswith("val/") else "val/mse",
+                every_n_steps=config.trainer.checkpoint_every_n_steps,
+            )
+            stopping = Stopping(
+                checkpoints, after_steps=config.trainer.stop_after_steps, after_epochs=config.trainer.stop_after_epochs
+            )
+            callbacks = [*named.values(), NumericsGuard(), ExactOrder(config.seed), EpochLines(), checkpoints, stopping]
+            trainer = assembly.build_trainer(config, job.folder, callbacks, datamodule)
+            record.watch(trainer, named)
+            if config.resume:
+                refuse_resume(config, read_checkpoint(Path(config.resume)), task, datamodule)
+            record.baselines = evaluate_baselines(datamodule)
+        with record.phase("fit"):
+            try:
+                trainer.fit(task, datamodule=datamodule, ckpt_path=config.resume, weights_only=True)
+            except StoppedEarly as stop:
+                go_on = f"continue with: python train.py resume={job.folder}"
+                if stopping.requested:
+                    raise Interrupted(stopping.requested, f"{stop} after step {trainer.global_step}; {go_on}") from None
+                log.info("stopped %s of the planned %s epochs; %s", stop, config.trainer.max_epochs, go_on)
+        with record.phase("test"):
+            best = checkpoints.best if checkpoints.best.is_file() else checkpoints.last
+            trainer.test(task, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
+            record.write_results(datamodule, task)
     return record.objective(config.objective)
 
 

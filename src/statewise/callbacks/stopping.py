@@ -1,5 +1,6 @@
 """Ends a run early at a place from which it can be continued exactly."""
 
+import signal
 from typing import Any
 
 import lightning as L
@@ -31,12 +32,12 @@ class Stopping(Checkpoint):  # Lightning runs checkpoint callbacks last: everyth
         self.checkpoints = checkpoints
         self.after_steps = after_steps
         self.after_epochs = after_epochs
-        self.requested: str | None = None
+        self.requested: signal.Signals | None = None
         self.fitting = False
 
-    def request(self, reason: str) -> None:
+    def request(self, by: signal.Signals) -> None:
         """Stop at the end of the batch that is being trained."""
-        self.requested = reason
+        self.requested = by
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.fitting = True
@@ -65,4 +66,4 @@ class Stopping(Checkpoint):  # Lightning runs checkpoint callbacks last: everyth
     def _reason(self, trainer: L.Trainer) -> str | None:
         if self.requested is None and self.after_steps is not None and trainer.global_step >= self.after_steps:
             return f"after step {trainer.global_step} (trainer.stop_after_steps)"
-        return self.requested
+        return f"interrupted by {self.requested.name}" if self.requested else None
