@@ -13,6 +13,8 @@ import numpy as np
 from torch import nn
 
 from statewise import console, runs, summary
+from statewise.callbacks.checkpoints import BestAndLast
+from statewise.callbacks.epoch_lines import EpochLines
 from statewise.callbacks.gradient_norms import GradientNorms
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.training_health import TrainingHealth
@@ -49,8 +51,6 @@ class RunRecord:
         self._parameters: int | None = None
         self._trainer: L.Trainer | None = None
         self._callbacks: Mapping[str, L.Callback] = {}
-        self._windows = 0
-        self._batches_before = 0  # those of the parent run
         self._results: dict[str, Any] = {}
 
     @contextmanager
@@ -64,7 +64,6 @@ class RunRecord:
 
     def describe_data(self, datamodule: WindowsDataModule) -> None:
         """Log what was read, dropped, filled and split."""
-        self._windows = datamodule.n_windows("train")
         for note in datamodule.notes:
             log.info("data: %s", note)
 
@@ -105,10 +104,8 @@ class RunRecord:
 
     def objective(self, name: str) -> float:
         """The metric that a sweep minimises: the best validated ``val/mse``, or any metric of the trainer by its name."""
-        from statewise.callbacks.checkpoints import BestAndLast
-
         assert self._trainer is not None
-        for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
+        for callback in self._all_callbacks():
             if isinstance(callback, BestAndLast) and callback.monitor == name and callback.best_step is not None:
                 return callback.best_value
         metrics = self._trainer.callback_metrics
@@ -158,12 +155,11 @@ class RunRecord:
 
     def _samples_per_second(self) -> float | None:
         seconds = self._seconds.get("fit")
-        if not seconds or self._trainer is None or math.isinf(self._trainer.num_training_batches):
-            return None
-        batches = self._trainer.fit_loop.epoch_loop.batch_progress.total.ready - self._batches_before
-        size = min(int(self.config["data"]["batch_size"]), self._windows)
-        whole_epochs, rest = divmod(batches, max(int(self._trainer.num_training_batches), 1))
-        return (whole_epochs * self._windows + rest * size) / seconds
+        counts = [callback.samples for callback in self._all_callbacks() if isinstance(callback, EpochLines)]
+        return counts[0] / seconds if seconds and counts else None
+
+    def _all_callbacks(self) -> list[L.Callback]:
+        return [] if self._trainer is None else self._trainer.callbacks  # type: ignore[attr-defined]
 
     def _write_histories(self) -> None:
         norms = next((item for item in self._callbacks.values() if isinstance(item, GradientNorms)), None)

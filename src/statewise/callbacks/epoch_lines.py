@@ -19,16 +19,20 @@ class EpochLines(L.Callback):
 
     The line goes to the log whether or not there is a progress bar: a log is read later, and often by someone else.
     The speed is that of training alone; the time left includes validation.
+
+    Attributes:
+        samples: trained on since the fit began; those of a parent run do not count.
     """
 
     def __init__(self) -> None:
+        self.samples = 0
         self._samples = 0
         self._epochs = 0
         self._fit_started = self._epoch_started = self._paused = 0.0
         self._validation = 0.0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._epochs = 0
+        self._epochs = self.samples = 0
         self._fit_started = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -44,7 +48,9 @@ class EpochLines(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._samples += _batch_size(batch) * trainer.world_size
+        size = _batch_size(batch) * trainer.world_size
+        self._samples += size
+        self.samples += size
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         now = time.perf_counter()
