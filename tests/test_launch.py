@@ -45,6 +45,8 @@ REFUSED = {
     "hardware.precision=16-mixed": "hardware.precision=16-mixed does not exist on a CPU; use bf16-mixed",
     "hardware.precision=65-true": "'65-true'",
     "trainer.gradient_clip_val=-1": "trainer.gradient_clip_val must be above 0, or null for no clipping, got -1.0",
+    "trainer.limit_train_batches=0": "trainer.limit_train_batches=0 leaves no batch to train on",
+    "health.policy=eror": "health.policy must be one of error, warn, off, got 'eror'; did you mean error?",
     "trainer.max_epochs=0": "trainer.max_epochs must be at least 1, got 0",
     "trainer.stop_after_steps=0": "trainer.stop_after_steps must be at least 1 or null, got 0",
     "model.anchor=first": "model.anchor",

@@ -143,6 +143,35 @@ def test_other_precisions_train(precision, train):
         assert "the foreach form is used" in outcome.out
 
 
+OPTIONS = {
+    "zoh": ["model.discretization=zoh"],
+    "skip and linear skip": ["model.skip=true", "model.linear_skip=3"],
+    "bare": ["model.norm=none", "model.activation=none", "model.glu=false", "model.residual=false", "model.anchor=none"],
+    "origin": ["model.init=uniform", "model.residual=false", "model.glu=false", "optimizer=adam", "scheduler=constant"],
+    "dropout and accumulation": ["model.dropout=0.2", "trainer.accumulate_grad_batches=2"],
+    "huber on all steps": ["task.loss=huber", "task.supervision=all", "task.burn_in=2"],
+    "horizon": ["data.horizon=3"],
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_kind_of_run_is_healthy_even_where_warnings_would_stop_it(name, train):
+    outcome = train("health=strict", *OPTIONS[name])
+    assert outcome.code == 0, outcome.err
+    assert outcome.summary["health"] == {"verdict": "healthy", "findings": []}
+
+
+def test_a_run_on_returns_reports_what_it_found_and_what_was_planted(train):
+    small = ["data.bars=1500", "data.batch_size=256", "model.d_model=4", "trainer.max_epochs=1", "report=false", "logger=csv"]
+    outcome = train("data=market", "data.ic=0.1", "health=strict", *small, tiny=False)
+    assert outcome.code == 0, outcome.err
+    test = outcome.summary["test"]
+    assert test["information_coefficient"]["planted"] == 0.1
+    assert abs(test["information_coefficient"]["value"]) <= 1
+    assert 0 < test["directional_accuracy"]["se"] < 0.1
+    assert outcome.summary["baselines"]["zero"]["mse"] < outcome.summary["baselines"]["last_value"]["mse"]
+
+
 def test_rows_of_earlier_blocks_masked_in_validation_are_not_taken_for_another_supervision(train):
     """The first validation windows reach back into the training rows, whose targets carry no validation loss."""
     outcome = train("task.supervision=all", "task.burn_in=3", "data.batch_size=8", "trainer.max_epochs=1")

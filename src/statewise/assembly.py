@@ -129,8 +129,10 @@ def _batches(limit: int | float | None, datamodule: WindowsDataModule) -> int:
     """Batches in an epoch: what is logged every so many steps should be logged at least once in each."""
     batches = -(-datamodule.n_windows("train") // datamodule.batch_size)
     if limit is not None:
-        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
-    return max(int(batches), 1)
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)  # as Lightning reads it
+    if batches < 1:
+        raise ValueError(f"trainer.limit_train_batches={limit} leaves no batch to train on; use null for all of them")
+    return batches
 
 
 def build_loggers(config: DictConfig, folder: Path) -> list[Logger]:

@@ -39,7 +39,7 @@ PASSED_BY_THE_WIRING: dict[str, frozenset[str]] = {
     "model": frozenset({"n_features", "n_outputs", "horizon", "target_inputs", "targets_are_levels"}),
     "optimizer": frozenset({"groups"}),
     "scheduler": frozenset({"optimizer", "total_steps"}),
-    "callbacks/training_health": frozenset({"policy", "frozen", "constants", "conditional"}),  # the node health
+    "callbacks/training_health": frozenset({"policy", "frozen", "constants", "conditional", "stop_at"}),  # the node health
 }
 CALLED_LATER = frozenset({"model", "optimizer", "scheduler"})  # made in two steps: first the configured arguments, then ours
 
@@ -88,6 +88,7 @@ class Health:
     frozen: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     conditional: list[str] = field(default_factory=list)
+    stop_at: str = "error"
 
 
 @dataclass

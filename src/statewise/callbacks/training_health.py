@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from statewise.callbacks.stand_ins import quieten
+from statewise.choices import one_of
 from statewise.health import Finding, HealthMonitor, Severity, UnhealthyTraining
 from statewise.health.monitor import Setting
 from statewise.health.rehearsal import Stage
@@ -37,12 +38,13 @@ class TrainingHealth(L.Callback):
 
     Args:
         policy: "error" raises at the first error, "warn" logs it and goes on, "off" looks at nothing.
+        stop_at: the severity at which policy "error" raises: "error", or "warning" to be strict.
         frozen: patterns (fnmatch) of parameters, or names of modules, that are meant not to train.
         constants: patterns of tensors that are meant to shape the loss without training.
         conditional: patterns of parameters or names of modules that take part in some batches only.
 
     Raises:
-        ValueError: for an unknown policy.
+        ValueError: for an unknown policy or severity.
         UnhealthyTraining: under policy "error": before the first step for all that shows by then, else as soon as known.
     """
 
@@ -52,10 +54,10 @@ class TrainingHealth(L.Callback):
         frozen: list[str] | None = None,
         constants: list[str] | None = None,
         conditional: list[str] | None = None,
+        stop_at: str = "error",
     ) -> None:
-        if policy not in _POLICIES:
-            raise ValueError(f"health.policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
-        self.policy = policy
+        self.policy = one_of("health.policy", policy, _POLICIES)
+        self.stop_at = one_of("health.stop_at", stop_at, ("error", "warning"))
         self.monitor = HealthMonitor(_patterns(frozen), _patterns(constants), _patterns(conditional))
         self._handles: list[RemovableHandle] = []
         self._shown_table = False
@@ -216,10 +218,11 @@ class TrainingHealth(L.Callback):
             if finding.severity is not Severity.INFO:
                 for logger in trainer.loggers:
                     logger.log_metrics({f"health/{finding.id}": 1.0}, step=finding.step)
-        errors = [finding for finding in primary(list(found)) if finding.severity is Severity.ERROR]
-        if errors and self.policy == "error":
+        fatal = {Severity.ERROR} if self.stop_at == "error" else {Severity.ERROR, Severity.WARNING}
+        reasons = [finding for finding in primary(list(found)) if finding.severity in fatal]
+        if reasons and self.policy == "error":
             self._show_table()
-            raise UnhealthyTraining(f"step {errors[0].step}, {errors[0].id}: {errors[0].message}")
+            raise UnhealthyTraining(f"step {reasons[0].step}, {reasons[0].id}: {reasons[0].message}")
 
     def _show_table(self) -> None:
         """Once, as soon as the graph is known; before that only where the run stops."""
