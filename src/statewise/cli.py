@@ -13,16 +13,12 @@ app = typer.Typer(
 )
 
 
-@app.command(
-    "train",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-def train(context: typer.Context) -> None:
+@app.command("train", context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+def train(arguments: Annotated[list[str] | None, typer.Argument(help="As for `python train.py`")] = None) -> None:
     """Train a model: the same program as `python train.py` (statewise train --help lists groups and overrides)."""
     from statewise.train import main
 
-    raise typer.Exit(main(context.args))
+    raise typer.Exit(main(arguments or []))
 
 
 @app.command("market")
