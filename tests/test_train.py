@@ -62,8 +62,12 @@ def test_the_best_checkpoint_is_the_one_that_is_tested(train):
     assert best["callbacks"]["BestAndLast"]["best_value"] == min(validated)
 
 
-def test_metrics_csv_and_summary_keep_float64(train):
+def test_metrics_csv_train_log_and_summary_keep_float64(train):
     outcome = train()
+    log = (outcome.folder / "train.log").read_text()
+    for value in logged(outcome, "val/loss"):
+        assert f"val/loss {value!r}" in log
+        assert repr(value) not in outcome.out
     losses = logged(outcome, "train/loss")
     assert losses
     assert any(loss != float(torch.tensor(loss, dtype=torch.float32)) for loss in losses)

@@ -59,21 +59,26 @@ class EpochLines(L.Callback):
             training = max(now - self._epoch_started - self._validation, 1e-9)
             per_epoch = (now - self._fit_started) / self._epochs
             log.info(self._line(trainer, speed=self._samples / training, per_epoch=per_epoch))
+            digits = "  ".join(f"{name} {value!r}" for name, value in _metrics(trainer).items())
+            log.debug("epoch %d to the last digit: %s", trainer.current_epoch + 1, digits)  # only train.log takes it
 
     def _line(self, trainer: L.Trainer, *, speed: float, per_epoch: float) -> str:
         done, planned = trainer.current_epoch + 1, trainer.max_epochs
         known = planned is not None and planned > 0
         parts = [f"epoch {done}/{planned}" if known else f"epoch {done}", f"step {trainer.global_step}"]
-        for name, keys in METRICS.items():
-            value = next((trainer.callback_metrics[key] for key in keys if key in trainer.callback_metrics), None)
-            if value is not None:
-                parts.append(f"{name} {float(value):.5g}")
+        parts += [f"{name} {value:.5g}" for name, value in _metrics(trainer).items()]
         if trainer.optimizers:
             parts.append(f"lr {float(trainer.optimizers[0].param_groups[0]['lr']):.3g}")
         parts.append(f"{speed:,.0f} samples/s")
         if known and planned is not None and done < planned:
             parts.append(f"{timedelta(seconds=round((planned - done) * per_epoch))} left")
         return "  ".join(parts)
+
+
+def _metrics(trainer: L.Trainer) -> dict[str, float]:
+    known = trainer.callback_metrics
+    found = {name: next((known[key] for key in keys if key in known), None) for name, keys in METRICS.items()}
+    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def _batch_size(batch: Any) -> int:
