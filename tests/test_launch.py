@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
 
 from statewise import checkpoints
 from statewise.train import main
@@ -160,6 +161,7 @@ def test_a_read_only_outputs_folder_is_named(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert "the output folder cannot be written" in said
     assert "Read-only file system" in said
+    assert not HydraConfig.initialized()  # nothing of the failed command is left in this process
 
 
 def test_a_disk_that_fills_up_during_a_run_ends_it_with_one_line(train, monkeypatch):

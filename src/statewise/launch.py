@@ -198,14 +198,18 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _command_line(arguments: list[str]) -> Iterator[None]:
-    """Hydra reads sys.argv, and hands exceptions on instead of printing them only with its own switch for tracebacks."""
-    argv, full = sys.argv, os.environ.get(FULL_ERROR)
+    """Hydra reads sys.argv, and hands exceptions on instead of printing them only with its own switch for tracebacks.
+
+    Its global configuration is put back as well: where a run folder cannot be made, Hydra would leave it behind.
+    """
+    argv, full, hydra_config = sys.argv, os.environ.get(FULL_ERROR), HydraConfig.instance().cfg
     sys.argv = ["train.py", *arguments]
     os.environ[FULL_ERROR] = "1"
     try:
         yield
     finally:
         sys.argv = argv
+        HydraConfig.instance().cfg = hydra_config
         if full is None:
             del os.environ[FULL_ERROR]
         else:
