@@ -140,10 +140,9 @@ def test_the_projection_brings_a_radius_above_one_back_at_the_first_step():
     module = task()
     with torch.no_grad():
         module.model.ssm_0.A.mul_(1.5 / spectral_radii([module.model.ssm_0.A])[0])
-    inside = module.model.ssm_1.A.detach().clone()
     projection = SpectralProjection()
     steps = Steps()
     fit(module, epochs=1, callbacks=[projection, steps], limit_train_batches=1, data=RandomBars(window=128, batch_size=16))
     assert steps.radii[0] < 1.0
-    assert not torch.equal(module.model.ssm_1.A, inside)  # trained, and never scaled
-    assert [layer for _, layer, rho in projection.radii if rho >= 1.0] in ([], ["ssm_0"])
+    assert {layer for _, layer, _ in projection.radii} == {"ssm_0", "ssm_1"}
+    assert max(rho for _, _, rho in projection.radii) < 1.0  # those in force, after the projection

@@ -54,11 +54,23 @@ def test_a_run_stopped_after_an_epoch_and_resumed_equals_the_uninterrupted_one(t
 
 
 def test_a_run_resumed_from_its_best_checkpoint_equals_the_uninterrupted_one(train, uninterrupted):
-    second = train(f"resume={uninterrupted.folder}/checkpoints/best.ckpt", "trainer.max_epochs=3", tiny=False)
-    if second.code == 2:  # the best epoch was the last one: nothing is left to train, which is said
-        assert "nothing is left to train" in second.err
-    else:
-        assert_equal_to_the_bit(weights(second), weights(uninterrupted))
+    first = train(*EXACT, "trainer.stop_after_epochs=1")
+    second = train(f"resume={first.folder}/checkpoints/best.ckpt", tiny=False)
+    assert second.code == 0, second.err
+    assert second.summary["steps"] == 15
+    assert_equal_to_the_bit(weights(second), weights(uninterrupted))
+
+
+def test_a_best_checkpoint_written_inside_an_epoch_resumes_exactly(train):
+    inside = [*EXACT, "trainer.val_check_interval=2"]
+    whole = train(*inside)
+    first = train(*inside, "trainer.stop_after_steps=3")
+    best = first.folder / "checkpoints" / "best.ckpt"
+    assert torch.load(best)["global_step"] == 2
+    second = train(f"resume={best}", tiny=False)
+    assert second.code == 0, second.err
+    assert second.summary["steps"] == 15
+    assert_equal_to_the_bit(weights(second), weights(whole))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
