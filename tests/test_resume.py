@@ -1,6 +1,7 @@
 """A run that was stopped and continued ends with the weights of the run that never stopped, to the bit."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -91,6 +92,14 @@ def test_a_signal_keeps_the_work_and_the_run_resumes_exactly(number, code, train
     second = train(f"resume={first.folder}", tiny=False)
     assert second.code == 0, second.err
     assert_equal_to_the_bit(weights(second), weights(uninterrupted))
+
+
+def test_the_speed_of_an_epoch_resumed_midway_is_that_of_its_rest(train):
+    first = train("trainer.stop_after_steps=3")
+    second = train(f"resume={first.folder}", tiny=False)
+    speeds = [float(speed.replace(",", "")) for speed in re.findall(r"([\d,]+) samples/s", second.out)]
+    assert len(speeds) == 2
+    assert min(speeds) > 1
 
 
 def test_an_override_that_changes_a_shape_is_refused(train):

@@ -34,6 +34,7 @@ class EpochLines(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._epochs = self.samples = 0
         self._fit_started = time.perf_counter()
+        self.on_train_epoch_start(trainer, pl_module)  # an epoch that is resumed midway does not start by itself
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._samples, self._validation = 0, 0.0
