@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from statewise.health.flow import Call, Cut, FlowRecorder, locate
 from statewise.health.graph import walk
@@ -77,6 +78,24 @@ def test_a_module_that_swallows_its_gradient_is_named() -> None:
     module = Chain()
     module.second.register_forward_hook(lambda *_: _[2].round().detach())
     assert cut(module, "first", "second") == [Cut("lost", "second", None, ("first.weight", "second.weight"))]
+
+
+def test_what_checkpointing_calls_again_in_the_backward_pass_hides_no_cut() -> None:
+    class Checkpointed(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    module, x = Checkpointed(), torch.randn(4, 2)
+    module.third.register_forward_pre_hook(lambda _, args: (args[0].detach(),))
+    recorder = FlowRecorder(module, x)
+    loss = module(x).sum()
+    graph = walk(loss)
+    loss.backward()
+    calls = recorder.calls([graph])
+    recorder.detach()
+    assert [call.name for call in calls] == ["first", "second", "third", ""]
+    expected = Cut("between", "second", "third", ("first.weight", "second.weight"))
+    assert locate(calls, {name: [f"{name}.weight"] for name in ("first", "second")}, frozenset()) == [expected]
 
 
 def test_an_output_that_nothing_uses_is_dropped_and_a_module_that_is_not_called_is_absent() -> None:

@@ -288,11 +288,12 @@ FORECASTER = {
         ({"dropout": math.nan}, "model.dropout must be at least 0 and below 1, got nan"),
         ({"discretization": "zho"}, "model.discretization must be one of direct, zoh, got 'zho'; did you mean zoh?"),
         ({"init": "rotations"}, "model.init must be one of uniform, rotation, got 'rotations'; did you mean rotation?"),
-        ({"norm": "batch"}, "model.norm must be one of layer, none, got 'batch'"),
+        ({"norm": "batch"}, "model.norm must be one of layer, rms, none, got 'batch'"),
         ({"activation": "glu"}, "model.activation must be one of gelu, silu, relu, tanh, none, got 'glu'"),
         ({"anchor": "lst"}, "model.anchor must be one of auto, last, none, got 'lst'; did you mean last?"),
         ({"discretization": "zoh", "init": "uniform"}, "model.init=uniform draws transitions without a real logarithm"),
         ({"d_model": 1, "expand": 1}, "model.norm=layer leaves nothing of a single channel"),
+        ({"d_model": 1, "expand": 1, "norm": "rms"}, "model.norm=rms leaves only the sign of a single channel"),
     ],
     ids=str,
 )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from statewise.models.dense_ssm import DenseSSM, dense_ssm
-from statewise.models.forecaster import Forecaster, Layer, resolve_anchor
+from statewise.models.forecaster import Forecaster, ForecasterState, Layer, resolve_anchor
 
 ORIGIN = {"residual": False, "activation": "none", "glu": False, "anchor": "none", "init": "uniform"}
 
@@ -71,7 +71,7 @@ def test_parameter_names_are_the_exchange_format() -> None:
 
 OPTIONS = {
     "discretization": ("direct", "zoh"),
-    "norm": ("layer", "none"),
+    "norm": ("layer", "rms", "none"),
     "residual": (True, False),
     "skip": (False, True),
     "activation": ("gelu", "none"),
@@ -100,10 +100,20 @@ def test_every_parameter_trains_from_every_start(activation: str, init: str) -> 
         assert all(p.grad is not None and p.grad.norm() > 1e-12 for p in model.parameters())
 
 
+def test_the_rms_norm_divides_by_the_root_of_the_mean_square_and_has_no_bias() -> None:
+    model, x = forecaster(norm="rms", n_layers=1), inputs(t=10)
+    torch.nn.init.uniform_(model.norm_0.weight, 0.5, 2.0)
+    stream = model.input_proj(x)
+    normed = stream / (stream.square().mean(-1, keepdim=True) + 1e-5).sqrt() * model.norm_0.weight
+    y = stream + F.glu(model.glu_0(F.gelu(model.ssm_0(normed)[0])), dim=-1)
+    torch.testing.assert_close(model(x)[0], model.output_proj(y) + x[..., [2, 0, 2, 0]])
+    assert "norm_0.bias" not in model.state_dict()
+
+
 SHAPES = [
     {},
     {"skip": True, "linear_skip": 4, "discretization": "zoh"},
-    {"linear_skip": 1},
+    {"linear_skip": 1, "norm": "rms"},
     {**ORIGIN, "norm": "none", "n_layers": 1},
     {"residual": False, "activation": "tanh", "anchor": "none", "linear_skip": 30},
 ]
@@ -160,8 +170,9 @@ def test_everything_has_the_dtype_of_the_model(options: dict, dtype: torch.dtype
     assert {tensor.dtype for tensor in tensors} == {dtype}
 
 
-def test_a_model_trains_under_mixed_precision() -> None:
-    model, x = forecaster().float(), inputs().float()
+@pytest.mark.parametrize("options", [{}, {"norm": "rms"}, {"checkpoint_blocks": True}], ids=str)
+def test_a_model_trains_under_mixed_precision(options: dict) -> None:
+    model, x = forecaster(**options).float(), inputs().float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, _ = model(x)
         y.float().square().mean().backward()
@@ -211,6 +222,86 @@ def test_dropout_acts_in_training_only() -> None:
     assert not torch.equal(model(x)[0], model(x)[0])
     model.eval()
     assert torch.equal(model(x)[0], model(x)[0])
+
+
+CHECKPOINTED = [
+    {},
+    {"dropout": 0.5, "norm": "rms"},
+    {"dropout": 0.3, "discretization": "zoh", "skip": True, "linear_skip": 3, "n_layers": 3},
+    {**ORIGIN, "dropout": 0.2},
+]
+
+
+@pytest.mark.parametrize("last_only", [False, True], ids=["all", "last"])
+@pytest.mark.parametrize("options", CHECKPOINTED, ids=str)
+def test_checkpointed_blocks_give_the_same_outputs_and_gradients_to_the_bit(options: dict, last_only: bool) -> None:
+    results = []
+    for checkpointed in (False, True):
+        model, x = forecaster(**options, checkpoint_blocks=checkpointed), inputs(t=13)
+        start = ForecasterState(
+            tuple(torch.randn(2, 4, dtype=torch.float64, requires_grad=True) for _ in model.layers),
+            torch.randn(2, max(model.linear_skip - 1, 0), 3, dtype=torch.float64),
+        )
+        torch.manual_seed(1)
+        # Two chunks: the state between them carries its gradient through the blocks of the first.
+        _, middle = model(x[:, :6], start, last_only=last_only)
+        y, end = model(x[:, 6:], middle, last_only=last_only)
+        loss = y.square().sum() + sum(state.sum() for state in end.layers)
+        noise = torch.rand(3)  # the blocks drew as many random numbers
+        grads = torch.autograd.grad(loss, [*model.parameters(), *start.layers])
+        results.append([y, *end.layers, noise, *grads])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_checkpointing_recomputes_only_in_training_and_only_for_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    forward = DenseSSM.forward
+    monkeypatch.setattr(DenseSSM, "forward", lambda self, *args, **kwargs: calls.append(0) or forward(self, *args, **kwargs))
+    model, x = forecaster(checkpoint_blocks=True), inputs()
+    for prepare, expected in ((model.train, 4), (model.eval, 2)):
+        prepare()
+        calls.clear()
+        model(x)[0].sum().backward()
+        assert len(calls) == expected
+    model.train()
+    calls.clear()
+    with torch.no_grad():
+        model(x)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.3, "norm": "rms"}], ids=str)
+def test_of_a_checkpointed_block_only_what_goes_in_is_kept_for_the_backward_pass(options: dict) -> None:
+    kept = {}
+    for checkpointed in (False, True):
+        model, x = forecaster(**options, n_layers=4, checkpoint_blocks=checkpointed), inputs(b=2, t=500)
+        saved: dict[int, int] = {}
+
+        def note(tensor: Tensor, saved: dict[int, int] = saved) -> Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            y, _ = model(x)
+        parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        kept[checkpointed] = sum(size for place, size in saved.items() if place not in parameters)
+        y.sum().backward()
+    stream, states = 2 * 500 * 8 * 8, 4 * 2 * 4 * 8  # bytes
+    # What goes into the four blocks, and into the two projections around them.
+    assert kept[True] <= 5 * stream + states + 2 * 500 * 3 * 8
+    assert kept[False] > 4 * kept[True]
+
+
+def test_checkpointing_changes_no_digit_of_a_run_and_its_training_is_healthy(train: Any) -> None:
+    runs = [
+        train("model.n_layers=2", "model.dropout=0.2", "model.norm=rms", f"model.checkpoint_blocks={value}", "health=strict")
+        for value in ("false", "true")
+    ]
+    assert [run.code for run in runs] == [0, 0]
+    assert runs[1].summary["health"] == {"verdict": "healthy", "findings": []}
+    plain, checkpointed = ((run.folder / "metrics.csv").read_text() for run in runs)
+    assert checkpointed == plain
+    assert runs[1].summary["test"] == runs[0].summary["test"]
 
 
 def test_exemptions_from_decay_are_collected_from_the_layers() -> None:

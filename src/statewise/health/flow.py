@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
+from torch.utils.module_tracker import ModuleTracker
 
 from statewise.health.graph import LossGraph, edge, reaches
 
@@ -60,7 +61,7 @@ class _Raw:
 
 
 class FlowRecorder:
-    """Forward hooks on every module, for one batch.
+    """Forward hooks on every module, for one batch; what activation checkpointing calls again is left out.
 
     `batch` is what the training step is given: a module that reads it directly has an input without gradient, and
     that is no cut.
@@ -69,6 +70,7 @@ class FlowRecorder:
     def __init__(self, module: nn.Module, batch: Any = None) -> None:
         self._handles: list[RemovableHandle] = []
         self._clock = 0
+        self._autograd = ModuleTracker()
         self._open: list[_Raw] = []
         self._calls: list[_Raw] = []
         self._given = {tensor.untyped_storage().data_ptr() for tensor in _float_tensors(batch)}
@@ -80,6 +82,8 @@ class FlowRecorder:
 
     def _enter(self, name: str) -> Any:
         def hook(part: nn.Module, args: Any, kwargs: Any) -> None:
+            if self._autograd.is_bw:
+                return
             self._clock += 1
             inputs = _float_tensors((args, kwargs))
             raw = _Raw(
@@ -96,6 +100,8 @@ class FlowRecorder:
 
     def _leave(self, name: str) -> Any:
         def hook(part: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if self._autograd.is_bw:
+                return
             self._clock += 1
             # A call that ended in an exception never leaves.
             while self._open and self._open[-1].name != name:

@@ -19,14 +19,7 @@ from torch import Tensor, nn
 from statewise.choices import at_least, one_of
 from statewise.models.forecaster import Forecaster, resolve_anchor
 from statewise.scan.dense import full_precision, ssm
-from statewise.stability import (
-    NonPositiveStep,
-    discretise_direct,
-    discretise_zoh,
-    scale_direct,
-    scale_zoh,
-    zoh_exponentials,
-)
+from statewise.stability import NonPositiveStep, scale_direct, scale_zoh, zoh_exponentials
 
 DISCRETIZATIONS = ("direct", "zoh")
 INITS = ("uniform", "rotation")
@@ -70,7 +63,7 @@ class DenseSSM(nn.Module):
                 "represent them: use model.init=rotation, or model.discretization=direct"
             )
         self.discretization = discretization
-        self.d_inner = d_model * expand
+        self.width = self.d_inner = d_model * expand
         self.A = nn.Parameter(torch.empty(d_state, d_state))
         self.B = nn.Parameter(torch.empty(d_state, self.d_inner))
         self.C = nn.Parameter(torch.empty(self.d_inner, d_state))
@@ -112,9 +105,8 @@ class DenseSSM(nn.Module):
         """One time step: the output and the state after it."""
         with full_precision(self.A):
             x_t = x_t.to(self.A.dtype)
-            discretise = discretise_zoh if self.discretization == "zoh" else discretise_direct
-            A_bar, B_bar = discretise(self.A, self.B, self._step_size())
-            state = F.linear(state, A_bar) + F.linear(x_t, B_bar)  # (b n)
+            A_bar, B, step = self._discrete()
+            state = torch.addcmul(F.linear(state, A_bar), step, F.linear(x_t, B))  # (b n)
             y_t = F.linear(state, self.C)  # (b d)
         return self._skip(y_t, x_t), state
 
@@ -122,7 +114,7 @@ class DenseSSM(nn.Module):
         return y if self.D is None else torch.addcmul(y, self.D, x)
 
     def _discrete(self) -> tuple[Tensor, Tensor, Tensor]:
-        """A_bar, and B_bar as the product of a matrix [n, d] and a step []: scan/dense.py multiplies by them apart."""
+        """A_bar, and B_bar as the product of a matrix [n, d] and a step []: it is cheaper to multiply by them apart."""
         step = self._step_size()
         if self.discretization == "direct":
             return self.A, self.B, step
@@ -195,6 +187,7 @@ def dense_ssm(
     dropout: float = 0.0,
     linear_skip: int = 0,
     anchor: str = "auto",
+    checkpoint_blocks: bool = False,
 ) -> Forecaster:
     """A forecaster whose layers are dense state-space layers.
 
@@ -218,6 +211,7 @@ def dense_ssm(
         dropout=dropout,
         linear_skip=linear_skip,
         anchor_inputs=resolve_anchor(anchor, target_inputs, targets_are_levels),
+        checkpoint_blocks=checkpoint_blocks,
     )
 
 

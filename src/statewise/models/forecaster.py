@@ -4,17 +4,19 @@
     for every layer:  stream = stream + dropout(glu(activation(ssm(norm(stream)))))      each part is optional
     prediction = output_proj(stream) (+ linear skip over the last inputs) (+ the last value of the target)
 
-Symbols: b batch, t time, d width of the stream (d_inner), f features, m targets. Parameters carry flat, stable names
+Symbols: b batch, t time, d width of the stream, f features, m targets. Parameters carry flat, stable names
 (`input_proj.weight`, `norm_0.weight`, `ssm_0.A`, `glu_0.weight`, `output_proj.weight`): they are an exchange format.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from statewise.choices import at_least, one_of
 
@@ -25,9 +27,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "tanh": torch.tanh,
     "none": None,
 }
-NORMS = ("layer", "none")
+NORMS = ("layer", "rms", "none")
 ANCHORS = ("auto", "last", "none")
 
+RMS_EPS = 1e-5
 # An anchored model starts near "no change"; zero itself would leave everything before it without a gradient.
 ANCHORED_OUTPUT_SCALE = 0.1
 
@@ -36,7 +39,8 @@ ANCHORED_OUTPUT_SCALE = 0.1
 class Layer(Protocol):
     """What the forecaster asks of a sequence layer; it is an nn.Module as well. The state's type is the layer's own."""
 
-    d_inner: int
+    width: int
+    """The width of the stream that it reads and writes."""
 
     def __call__(self, x: Tensor, state: Any = None, *, last_only: bool = False) -> tuple[Tensor, Any]:
         """x [b, t, d] to y [b, t, d], or [b, 1, d] for the last step only, and the state after the last step."""
@@ -69,6 +73,8 @@ class Forecaster(nn.Module):
     The width of the stream is that of the layers. Outputs lie horizon first: `y.view(b, s, horizon, m)`.
     anchor_inputs names the input column of every target: then the network predicts the change against the value
     there, the same for all steps of the horizon. linear_skip adds a linear map of the last so many inputs.
+    checkpoint_blocks keeps of every block only what goes into it and computes the rest again in the backward pass: the
+    same numbers, dropout included, in a fraction of the memory and the time of one more forward pass.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class Forecaster(nn.Module):
         dropout: float = 0.0,
         linear_skip: int = 0,
         anchor_inputs: tuple[int, ...] | None = None,
+        checkpoint_blocks: bool = False,
     ) -> None:
         super().__init__()
         if not layers:
@@ -95,21 +102,25 @@ class Forecaster(nn.Module):
         one_of("model.activation", activation, ACTIVATIONS)
         if not 0 <= dropout < 1:
             raise ValueError(f"model.dropout must be at least 0 and below 1, got {dropout}")
-        width = layers[0].d_inner
-        if any(layer.d_inner != width for layer in layers):
-            raise ValueError(f"all layers must have one width, got {[layer.d_inner for layer in layers]}")
-        if norm == "layer" and width == 1:
-            raise ValueError("model.norm=layer leaves nothing of a single channel: use model.norm=none, or raise model.d_model")
+        width = layers[0].width
+        if any(layer.width != width for layer in layers):
+            raise ValueError(f"all layers must have one width, got {[layer.width for layer in layers]}")
+        if norm != "none" and width == 1:
+            left = "nothing" if norm == "layer" else "only the sign"
+            raise ValueError(
+                f"model.norm={norm} leaves {left} of a single channel: use model.norm=none, or raise model.d_model"
+            )
         _check_outputs(n_outputs, horizon, n_features, anchor_inputs)
 
-        self.horizon, self.residual, self.dropout, self.linear_skip = horizon, residual, dropout, linear_skip
-        self.anchor_inputs = anchor_inputs
-        self.activation = ACTIVATIONS[activation]
-        self.n_layers = len(layers)
+        self.n_layers, self.horizon, self.linear_skip, self.anchor_inputs = len(layers), horizon, linear_skip, anchor_inputs
+        self.norm, self.activation, self.glu, self.dropout = norm, ACTIVATIONS[activation], glu, dropout
+        self.residual, self.checkpoint_blocks = residual, checkpoint_blocks
         self.input_proj = nn.Linear(n_features, width)
         for i, layer in enumerate(layers):
             if norm == "layer":
                 self.add_module(f"norm_{i}", nn.LayerNorm(width))
+            elif norm == "rms":
+                self.add_module(f"norm_{i}", nn.RMSNorm(width, eps=RMS_EPS))
             self.add_module(f"ssm_{i}", cast(nn.Module, layer))
             if glu:
                 self.add_module(f"glu_{i}", nn.Linear(width, 2 * width))
@@ -128,7 +139,7 @@ class Forecaster(nn.Module):
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The sequence layers, first to last."""
-        return tuple(cast(Layer, self.get_submodule(f"ssm_{i}")) for i in range(self.n_layers))
+        return tuple(cast(Layer, getattr(self, f"ssm_{i}")) for i in range(self.n_layers))
 
     def no_weight_decay(self) -> list[nn.Parameter]:
         """What the layers exempt; biases and norms are the optimiser's own rule."""
@@ -150,11 +161,12 @@ class Forecaster(nn.Module):
             state = self.initial_state(x.shape[0])
         stream = self.input_proj(x)  # (b t d)
         states = []
+        recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()
+        block = partial(checkpoint, self._block, use_reentrant=False) if recompute else self._block
         for i, layer in enumerate(self.layers):
             last = last_only and i == self.n_layers - 1
-            y, layer_state = layer(self._norm(i, stream), state.layers[i], last_only=last)  # (b s d)
+            stream, layer_state = block(i, layer, stream, state.layers[i], last)  # (b s d)
             states.append(layer_state)
-            stream = self._block_end(i, stream[:, -1:] if last else stream, y)
         y, inputs = self._head(stream, x, state.inputs)
         return y, ForecasterState(tuple(states), inputs)
 
@@ -169,17 +181,23 @@ class Forecaster(nn.Module):
         y, inputs = self._head(stream[:, None], x_t[:, None], state.inputs)
         return y[:, 0], ForecasterState(tuple(states), inputs)
 
+    def _block(self, i: int, layer: Layer, stream: Tensor, state: Any, last_only: bool) -> tuple[Tensor, Any]:
+        y, state = layer(self._norm(i, stream), state, last_only=last_only)  # (b s d)
+        return self._block_end(i, stream[:, -1:] if last_only else stream, y), state
+
     def _norm(self, i: int, stream: Tensor) -> Tensor:
-        norm = getattr(self, f"norm_{i}", None)
-        return stream if norm is None else norm(stream)
+        if self.norm == "none":
+            return stream
+        norm = getattr(self, f"norm_{i}")
+        # Under mixed precision a projection leaves its output narrower than the norm's weight.
+        return cast(Tensor, norm(stream.to(norm.weight.dtype)))
 
     def _block_end(self, i: int, stream: Tensor, y: Tensor) -> Tensor:
         """What follows a layer: activation, gate, dropout and the residual sum, on any leading axes."""
         if self.activation is not None:
             y = self.activation(y)
-        gate = getattr(self, f"glu_{i}", None)
-        if gate is not None:
-            y = F.glu(gate(y), dim=-1)
+        if self.glu:
+            y = F.glu(getattr(self, f"glu_{i}")(y), dim=-1)
         if self.dropout:
             y = F.dropout(y, self.dropout, self.training)
         return stream + y if self.residual else y
@@ -192,7 +210,8 @@ class Forecaster(nn.Module):
             past = torch.cat([history, x], dim=1)  # (b k-1+t f)
             windows = past[:, past.shape[1] - (self.linear_skip - 1 + s) :].unfold(1, self.linear_skip, 1)  # (b s f k)
             y = y + self.skip_proj(windows.flatten(2))
-            history = past[:, past.shape[1] - (self.linear_skip - 1) :]
+            # A copy: a view would keep all inputs of this call alive as long as the state.
+            history = past[:, past.shape[1] - (self.linear_skip - 1) :].clone()
         if self.anchor_inputs is not None:
             y = y + x[:, -s:].index_select(2, cast(Tensor, self.anchor_columns))
         return y, history
