@@ -17,13 +17,14 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from statewise.callbacks.dashboard import Dashboard
 from statewise.callbacks.training_health import TrainingHealth
+from statewise.carried import require_state
 from statewise.checkpoints import AtomicCheckpointIO
 from statewise.choices import at_least
 from statewise.data.datamodule import WindowsDataModule
-from statewise.models.forecaster import Forecaster
 from statewise.optim import fused_allowed
 from statewise.task import Forecasting
 
@@ -40,10 +41,10 @@ def build_data(config: DictConfig) -> WindowsDataModule:
     return datamodule
 
 
-def build_model(config: DictConfig, datamodule: WindowsDataModule) -> Forecaster:
-    """The forecaster, in the precision of its weights; the data say how wide it is."""
+def build_model(config: DictConfig, datamodule: WindowsDataModule) -> nn.Module:
+    """The model, in the precision of its weights; the data say how wide it is."""
     dtype = DTYPES.get(config.hardware.precision, torch.float32)
-    model: Forecaster = instantiate(config.model)(
+    model: nn.Module = instantiate(config.model)(
         n_features=datamodule.n_features,
         n_outputs=datamodule.horizon * datamodule.n_targets,
         horizon=datamodule.horizon,
@@ -53,8 +54,10 @@ def build_model(config: DictConfig, datamodule: WindowsDataModule) -> Forecaster
     return model.to(dtype)
 
 
-def build_task(config: DictConfig, datamodule: WindowsDataModule, model: Forecaster) -> Forecasting:
+def build_task(config: DictConfig, datamodule: WindowsDataModule, model: nn.Module) -> Forecasting:
     """The LightningModule around the model."""
+    if datamodule.sampling == "contiguous":
+        require_state(model)
     options: dict[str, Any] = {}
     if not fused_allowed(config.hardware.precision, config.trainer.gradient_clip_val):
         options["fused"] = False
@@ -127,7 +130,7 @@ def build_trainer(
 
 def _batches(limit: int | float | None, datamodule: WindowsDataModule) -> int:
     """Batches in an epoch: what is logged every so many steps should be logged at least once in each."""
-    batches = -(-datamodule.n_windows("train") // datamodule.batch_size)
+    batches = datamodule.n_training_batches
     if limit is not None:
         batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)  # as Lightning reads it
     if batches < 1:

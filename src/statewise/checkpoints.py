@@ -2,7 +2,8 @@
 
 A checkpoint holds tensors and plain values only, so that plain ``torch.load(path)`` reads it. Beside what Lightning keeps
 (weights, optimiser, schedule, loops, callbacks, the data module's scaler and position) it carries one entry, `ENTRY`: the
-schema version, the version of Statewise and the run's whole configuration.
+schema version, the version of Statewise and the run's whole configuration; and, written inside an epoch of
+data.sampling=contiguous, the state of every stream (task.py).
 """
 
 import os

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from statewise.carried import CarriedState, supervised
 from statewise.choices import at_least, one_of
 from statewise.metrics import (
     MaskedErrors,
@@ -26,15 +27,17 @@ from statewise.optim import describe_groups, marked_parameters, parameter_groups
 log = logging.getLogger(__name__)
 
 SUPERVISION = ("last", "all")
+CARRIED = "carried_state"  # the entry of a checkpoint that was written inside an epoch of streams
 AXES = ("batch", "time", "horizon", "target")
 
 
 class StepResult(NamedTuple):
-    """Of one batch: the prediction of the time steps the model was asked for, and the loss of each supervised value."""
+    """Of one batch: the prediction of the time steps the model was asked for, the loss of each supervised value, the state."""
 
     prediction: Tensor  # (b s horizon m), scaled units
     losses: Tensor  # (b s' horizon m), s' = the steps that carry loss; 0 where nothing was observed
     observed: Tensor  # (b s' horizon m)
+    state: Any  # the model's, after the last time step
 
 
 class Forecasting(L.LightningModule):
@@ -43,15 +46,18 @@ class Forecasting(L.LightningModule):
     The loss (``train/loss``, ``val/loss``) is of the supervised time steps; ``val/mse``, ``val/mae`` and everything
     under ``test`` are of the last one. Sums and counts are float64 whatever the model's precision.
 
+    Training batches that say which rows are ``fresh`` (``data.sampling=contiguous``) begin in the state in which their
+    streams ended in the batch before, see carried.py. Validation and test always begin in a state of nothing.
+
     Args:
-        model: called as ``model(inputs, last_only=...)``.
+        model: called as ``model(inputs, last_only=...)``, and with a state to begin from after the inputs.
         optimizer: makes an optimiser of parameter groups (`statewise.optim.adamw` with its settings bound).
         scheduler: makes a schedule in optimiser steps of (optimizer, total_steps); None keeps the learning rate.
         target_names: of the targets, in order.
         horizon: steps ahead that each prediction covers.
-        supervision: ``last`` puts the loss on the last time step, ``all`` on every one.
-        burn_in: first steps that carry no loss under ``all`` (the state starts from nothing); no meaning under
-        ``last``.
+        supervision: ``last`` puts the loss on the last time step of a window or chunk, ``all`` on every one.
+        burn_in: first steps that carry no loss under ``all``, because the state starts from nothing: not in rows that go on
+        with a carried state. No meaning under ``last``.
         loss: mse, mae or huber (delta 1).
 
     Raises:
@@ -98,6 +104,7 @@ class Forecasting(L.LightningModule):
         self.errors_of_test = MaskedErrors(m)
         self.original_errors_of_test = MaskedErrors(m)
 
+        self.carried = CarriedState()
         self.skipped_batches = 0
         self.test_predictions: Tensor | None = None
         self.test_errors: dict[str, Tensor] = {}
@@ -111,28 +118,34 @@ class Forecasting(L.LightningModule):
         y: Tensor = self.model(inputs, last_only=True)[0]
         return y[:, -1].reshape(len(y), self.horizon, len(self.target_names))
 
-    def shared_step(self, batch: Any) -> StepResult:
-        """What training, validation and test do alike with a batch (inputs, targets, observed).
+    def shared_step(self, batch: Any, state: Any = None) -> StepResult:
+        """What training, validation and test do alike with a batch (inputs, targets, observed), from a state or from nothing.
 
         Raises:
             ValueError: the targets do not have the shape of the prediction, or burn_in leaves no step.
         """
-        inputs, targets, observed = batch
+        inputs, targets, observed = batch[:3]
         if self.burn_in >= inputs.shape[1]:
             raise ValueError(f"task.burn_in must be below data.window={inputs.shape[1]}, got {self.burn_in}")
-        y, _ = self.model(inputs, last_only=self.supervision == "last")  # (b s horizon*m)
+        given = (inputs,) if state is None else (inputs, state)
+        y, state = self.model(*given, last_only=self.supervision == "last")  # (b s horizon*m)
         prediction = self._shaped_like_targets(y, targets)  # (b s horizon m)
-        supervised, seen = slice(self.burn_in, None), observed[:, self.burn_in :]
-        error = observed_error(prediction[:, supervised], targets[:, supervised], seen)
-        return StepResult(prediction, self.elementwise_loss(error), seen)
+        seen = supervised(observed, self.burn_in, batch)  # (b s' horizon m)
+        steps = slice(targets.shape[1] - seen.shape[1], None)
+        error = observed_error(prediction[:, steps], targets[:, steps], seen)
+        return StepResult(prediction, self.elementwise_loss(error), seen, state)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        before = self.carried.before(self.model, batch)
         if not self._has_observed(batch):
             self.skipped_batches += 1
             # Lightning warns that None might not be on purpose. It is, and the count is logged at the end.
             warnings.filterwarnings("ignore", message=".*`training_step` returned `None`", category=UserWarning)
+            self.carried.pass_over(self.model, batch, before)
             return None
-        step = self.shared_step(batch)
+        step = self.shared_step(batch, before)
+        if before is not None:
+            self.carried.keep(step.state)
         sums, counts = observed_sums(step.losses, step.observed)
         loss = mean_over_targets(sums, counts)
         if self._trainer is not None and self._trainer.training:  # else called by hand: nothing to log to
@@ -166,8 +179,19 @@ class Forecasting(L.LightningModule):
             self._any_observed = self._observes_anything(batch)
         return batch
 
+    def on_train_epoch_start(self) -> None:  # not called where an epoch is resumed midway
+        self.carried.forget()
+
     def on_train_epoch_end(self) -> None:
         self._log_epoch_loss()  # where the epoch ended before its last batch, or that batch was skipped
+        self.carried.forget()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.carried.leaves:
+            checkpoint[CARRIED] = list(self.carried.leaves)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.carried.leaves = list(checkpoint.get(CARRIED, ()))
 
     def on_fit_end(self) -> None:
         if self.skipped_batches:
@@ -206,6 +230,15 @@ class Forecasting(L.LightningModule):
             elif len(value) > 1:
                 name = key.removesuffix("_per_target")
                 self.log_dict({f"test/{name}/{target}": v for target, v in zip(self.target_names, value, strict=True)})
+
+    def health_contract(self) -> dict[str, tuple[str, ...]]:
+        """The carried state is an input, no weight; and under burn_in rows that go on with one have more steps with a loss than
+        a validation window, which never has one.
+        """
+        carried = tuple(f"carried.leaves[{i}]" for i in range(len(self.carried.leaves)))
+        sampling = getattr(getattr(self._trainer, "datamodule", None), "sampling", None)
+        intended = ("supervision-mismatch",) if self.burn_in and sampling == "contiguous" else ()
+        return {"trainable": (), "constants": carried, "intended": intended}
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = self.make_optimizer(parameter_groups(self, exempt=self.no_decay_marks))
@@ -247,7 +280,7 @@ class Forecasting(L.LightningModule):
         if self.burn_in:
             if observed.ndim < 2 or observed.shape[1] <= self.burn_in:
                 return True  # and the shared step says what is wrong
-            observed = observed[:, self.burn_in :]
+            observed = supervised(observed, self.burn_in, batch)
         return bool(observed.any())
 
     def _has_observed(self, batch: Any) -> bool:

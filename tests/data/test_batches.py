@@ -1,10 +1,20 @@
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from statewise.data.batches import Batch, BatchLoader, SequentialBatches, ShuffledBatches, WindowDataset
+from statewise.data.batches import (
+    Batch,
+    BatchLoader,
+    ContiguousBatch,
+    ContiguousBatches,
+    SequentialBatches,
+    ShuffledBatches,
+    WindowDataset,
+)
 
 
 def dataset(rows=50, features=3, *, window=4, horizon=2, supervision="last", starts=None) -> WindowDataset:
@@ -68,6 +78,21 @@ def test_a_window_outside_the_table_is_refused(starts):
         dataset(starts=starts)
 
 
+def test_chunks_of_streams_say_in_every_batch_which_of_them_are_fresh():
+    values, observed = torch.arange(20.0)[:, None], torch.ones(20, 1, dtype=torch.bool)
+    fresh = torch.tensor([True, True, False, False, True])
+    chunks = WindowDataset(values, values, observed, torch.tensor([0, 8, 4, 12, 16]), window=3, horizon=1, fresh=fresh)
+
+    batches = list(BatchLoader(chunks, ContiguousBatches(len(chunks), 2)))
+
+    assert all(isinstance(batch, ContiguousBatch) for batch in batches)
+    assert [batch.inputs[:, 0, 0].tolist() for batch in batches] == [[0, 8], [4, 12], [16]]
+    assert [batch.targets.flatten().tolist() for batch in batches] == [[3, 11], [7, 15], [19]]
+    assert [batch.fresh.tolist() for batch in batches] == [[True, True], [False, False], [True]]
+    assert isinstance(chunks[2], ContiguousBatch)
+    assert not chunks[2].fresh
+
+
 def test_an_index_outside_the_windows_is_refused():
     with pytest.raises((IndexError, RuntimeError)):
         dataset().__getitems__([45])
@@ -122,7 +147,11 @@ def test_no_tensor_of_the_size_of_all_windows_is_ever_made(supervision):
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(0, 3), st.integers(0, 5))
 @settings(max_examples=50, deadline=None)
 def test_every_window_comes_exactly_once_in_an_epoch(n, batch_size, seed, epoch):
-    for batches in (ShuffledBatches(n, batch_size, seed=seed, epoch=epoch), SequentialBatches(n, batch_size)):
+    for batches in (
+        ShuffledBatches(n, batch_size, seed=seed, epoch=epoch),
+        ContiguousBatches(n, batch_size, epoch=epoch),
+        SequentialBatches(n, batch_size),
+    ):
         epoch_of_batches = list(batches)
         assert len(epoch_of_batches) == len(batches) == -(-n // batch_size)
         assert sorted(torch.cat(epoch_of_batches).tolist()) == list(range(n))
@@ -139,6 +168,14 @@ def test_the_order_comes_from_seed_and_epoch_only():
     assert len({tuple(order(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
 
 
+def test_chunks_of_streams_come_in_the_same_order_in_every_epoch():
+    batches = ContiguousBatches(5, 2)
+    first = [batch.tolist() for batch in batches]
+    batches.set_epoch(1)
+
+    assert first == [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4]]
+
+
 def test_sequential_batches_are_in_order_and_keep_the_last():
     assert [batch.tolist() for batch in SequentialBatches(5, 2)] == [[0, 1], [2, 3], [4]]
 
@@ -146,10 +183,11 @@ def test_sequential_batches_are_in_order_and_keep_the_last():
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
 @settings(max_examples=30, deadline=None)
 def test_an_epoch_can_start_at_any_batch(n, batch_size, data):
-    whole = [batch.tolist() for batch in ShuffledBatches(n, batch_size, seed=3, epoch=2)]
+    make = data.draw(st.sampled_from([partial(ShuffledBatches, seed=3), ContiguousBatches]))
+    whole = [batch.tolist() for batch in make(n, batch_size, epoch=2)]
     start = data.draw(st.integers(0, len(whole) - 1))
 
-    resumed = ShuffledBatches(n, batch_size, seed=3, epoch=2, batch=start)
+    resumed = make(n, batch_size, epoch=2, batch=start)
     resumed.set_epoch(2)
 
     assert len(resumed) == len(whole)

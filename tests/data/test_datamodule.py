@@ -179,6 +179,90 @@ def test_one_scale_for_all_series_can_be_chosen():
     assert not two_series(scale="global")[1].scaler.per_series
 
 
+def test_contiguous_batches_use_every_target_once_and_follow_each_stream_through_series_and_gaps():
+    # Rows numbered across both series; a gap of 10 minutes in the first one after its row 24.
+    minutes = np.concatenate([np.arange(25), np.arange(35, 70), np.arange(70)])
+    module = ready(
+        np.arange(130.0)[:, None],
+        series=["a"] * 60 + ["b"] * 70,
+        minutes=minutes,
+        scale="global",
+        supervision="all",
+        sampling="contiguous",
+        batch_size=2,
+    )
+    batches = list(module.train_dataloader())
+    scale, mean = float(module.scaler.scale[0, 0]), float(module.scaler.mean[0, 0])
+
+    def rows(tensor):
+        return np.rint(tensor.numpy().reshape(len(tensor), -1) * scale + mean).astype(int)
+
+    assert len(batches) == module.n_training_batches == 11
+    assert [len(batch.fresh) for batch in batches] == [2] * 10 + [1]
+    for before, batch in zip([None, *batches], batches, strict=False):
+        inputs, targets = rows(batch.inputs), rows(batch.targets)
+        np.testing.assert_array_equal(targets, inputs + 1)
+        going_on = np.zeros(2, bool) if before is None else inputs[:, 0] == rows(before.inputs)[: len(inputs), -1] + 1
+        np.testing.assert_array_equal(batch.fresh.numpy(), ~going_on[: len(inputs)])
+    used = np.sort(np.concatenate([rows(batch.targets).ravel() for batch in batches]))
+    # The training part holds 25 + 14 rows of a and 49 of b; the first row of a segment is no target.
+    np.testing.assert_array_equal(used, [*range(1, 25), *range(26, 38), *range(61, 109)])
+    # The beginnings of two streams, of the second segment of a, and of b.
+    assert sum(int(batch.fresh.sum()) for batch in batches) == 4
+
+
+def test_the_way_of_sampling_changes_the_training_batches_only():
+    shuffled, contiguous = two_series()[1], two_series(sampling="contiguous")[1]
+
+    for split in ("train", "val", "test"):
+        assert shuffled.n_windows(split) == contiguous.n_windows(split)
+        for one, other in zip(shuffled.evaluation_batches(split), contiguous.evaluation_batches(split), strict=True):
+            assert all(torch.equal(part, same) for part, same in zip(one, other, strict=True))
+    for one, other in zip(shuffled.val_dataloader(), contiguous.val_dataloader(), strict=True):
+        assert all(torch.equal(part, same) for part, same in zip(one, other, strict=True))
+
+
+def test_filled_values_are_no_targets_of_chunks_either():
+    values = walk()
+    values[20:22, 0] = np.nan
+    module = ready(values, sampling="contiguous", supervision="all", batch_size=100)
+    (batch,) = module.train_dataloader()
+
+    missing = (~batch.observed[:, :, 0]).nonzero()
+    # Row 20 is the last target of the chunk of rows 16 to 19, row 21 the first one of the next.
+    assert missing.tolist() == [[4, 3, 0], [5, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("keys", "notes"),
+    [
+        ({"batch_size": 4}, ["train, contiguous: chunks of 4 rows: 17, streams: 4, batches in an epoch: 5, {}: 1"]),
+        (
+            {"batch_size": 64},
+            [
+                "train, contiguous: chunks of 4 rows: 17, streams: 17, batches in an epoch: 1, {}: 1",
+                "data.sampling=contiguous hands no state on, because every chunk is a stream of its own; choose a "
+                "data.batch_size of at most 8",
+            ],
+        ),
+        (
+            {"batch_size": 1, "window": 36},
+            [
+                "train, contiguous: chunks of 36 rows: 1, streams: 1, batches in an epoch: 1, {}: 33",
+                "data.sampling=contiguous hands no state on, because every segment holds a single chunk; choose a smaller "
+                "data.window",
+            ],
+        ),
+    ],
+    ids=["some", "each a stream", "one chunk"],
+)
+def test_the_notes_tell_the_chunks_of_contiguous_sampling(keys, notes):
+    told = ready(walk(), sampling="contiguous", **keys).notes
+    place = next(i for i, note in enumerate(told) if note.startswith("train: ")) + 1
+    assert told[place : place + len(notes)] == [note.format("rows left out at the ends of segments") for note in notes]
+    assert told[place + len(notes)].startswith("val: ")
+
+
 def test_positions_are_row_numbers_where_there_is_no_time():
     names, rows = ready(walk(), horizon=2).target_positions("test")
 
@@ -248,6 +332,11 @@ def test_the_notes_are_the_whole_account():
         ({"batch_size": 0}, "data.batch_size must be at least 1, got 0"),
         ({"num_workers": -1}, "data.num_workers must be at least 0, got -1"),
         ({"seed": -1}, "data.seed must be at least 0, got -1"),
+        ({"sampling": "contigous"}, "data.sampling must be one of .*, got 'contigous'; did you mean contiguous"),
+        (
+            {"sampling": "contiguous", "stride": 2},
+            r"data.stride must be 1 with data.sampling=contiguous, got 2: .*; use data.s",
+        ),
         ({"scale": "globl"}, "data.scale must be one of .*, got 'globl'; did you mean global"),
         ({"supervision": "al"}, "data.supervision must be one of .*, got 'al'; did you mean all"),
         ({"split": [0.9, 0.0, 0.1]}, "val part: it has 0 rows"),
@@ -400,6 +489,19 @@ def test_a_run_resumes_from_the_end_of_an_epoch(tmp_path, epochs):
 
 
 @lightning_run
+@pytest.mark.parametrize("steps", [3, 4], ids=["inside an epoch", "after an epoch of 4"])
+def test_a_resumed_run_goes_on_with_the_chunks_of_the_uninterrupted_one(tmp_path, steps):
+    def module():
+        return Windows(table(walk()), sampling="contiguous", batch_size=5)
+
+    whole = fit(tmp_path, module=module())
+    assert whole.seen[:4] == [(0, batch, total) for (_, batch, total) in whole.seen[4:8]]
+    fit(tmp_path, module=module(), stop=steps)
+
+    assert fit(tmp_path, module=module(), resume=True).seen == whole.seen[steps:]
+
+
+@lightning_run
 def test_a_run_with_fewer_batches_in_an_epoch_resumes_as_well(tmp_path):
     whole = fit(tmp_path, limit_train_batches=4)
     fit(tmp_path, limit_train_batches=4, stop=6)
@@ -442,8 +544,12 @@ def test_a_second_fit_starts_at_the_beginning_again(tmp_path):
 @lightning_run
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"batch_size": 9}, "batch_size was 8 and is 9"), ({"seed": 1}, "seed was 0 and is 1")],
-    ids=["batch size", "seed"],
+    [
+        ({"batch_size": 9}, "batch_size was 8 and is 9"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"sampling": "contiguous"}, "sampling was shuffled and is contiguous"),
+    ],
+    ids=["batch size", "seed", "sampling"],
 )
 def test_resuming_inside_an_epoch_with_another_order_is_refused(tmp_path, keys, message):
     fit(tmp_path, stop=5)

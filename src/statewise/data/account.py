@@ -9,6 +9,7 @@ from statewise.data.rows import Rows
 from statewise.data.scaling import StandardScaler
 from statewise.data.segments import Segments
 from statewise.data.source import Source
+from statewise.data.streams import Streams
 from statewise.data.windows import Part
 
 _NAMES_SHOWN = 8
@@ -21,9 +22,12 @@ def account(
     parts: Mapping[str, Part],
     scaler: StandardScaler,
     source: Source,
-    needed: int,
+    streams: Streams | None,
+    *,
+    window: int,
+    horizon: int,
 ) -> list[str]:
-    """Sentences, each complete in one line; a window needs `needed` rows."""
+    """Sentences, each complete in one line; `streams` is of the training part, None where its windows are shuffled."""
     of_series = f" of {len(rows.series):,} series ({_names(rows.series)})" if len(rows.series) > 1 else ""
     targets = "the features" if source.targets == source.features else _names(source.targets)
     whole = np.stack([rows.offsets[:-1], rows.offsets[1:]], axis=1)
@@ -31,10 +35,12 @@ def account(
         f"{len(rows):,} rows{of_series}, {_span(rows, whole)}",
         f"features: {_names(source.features)}; targets: {targets}",
         *segments.notes,
-        *_without_windows(rows, segments, parts, needed),
+        *_without_windows(rows, segments, parts, window + horizon),
     ]
     for name, part in parts.items():
         notes.append(f"{name}: {part.rows:,} rows, {len(part.starts):,} windows, {_span(rows, part.blocks)}")
+        if name == "train" and streams is not None:
+            notes += _streams(streams, window)
     unused = np.stack([borders[:, 3], rows.offsets[1:]], axis=1)
     beyond = int((unused[:, 1] - unused[:, 0]).sum())
     if beyond:
@@ -56,6 +62,21 @@ def _without_windows(rows: Rows, segments: Segments, parts: Mapping[str, Part], 
     short = int((lengths < needed).sum())
     if short and len(lengths) > 1:
         notes.append(f"{short:,} of {len(lengths):,} segments are shorter than the {needed:,} rows of a window")
+    return notes
+
+
+def _streams(streams: Streams, window: int) -> list[str]:
+    chunks = len(streams.starts)
+    notes = [
+        f"train, contiguous: chunks of {window:,} rows: {chunks:,}, streams: {streams.width:,}, batches in an epoch: "
+        f"{streams.batches:,}, rows left out at the ends of segments: {streams.left_out:,}"
+    ]
+    if streams.fresh.all():
+        if streams.batches == 1 and chunks > 1:
+            cause = f"every chunk is a stream of its own; choose a data.batch_size of at most {chunks // 2:,}"
+        else:
+            cause = "every segment holds a single chunk; choose a smaller data.window"
+        notes.append(f"data.sampling=contiguous hands no state on, because {cause}")
     return notes
 
 

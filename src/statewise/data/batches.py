@@ -1,4 +1,4 @@
-"""Batches of windows: gathered from strided views in one call, in an order that (seed, epoch) alone decides."""
+"""Batches of windows: gathered from strided views in one call, in an order that can be entered at any batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,12 +20,25 @@ class Batch(NamedTuple):
     observed: Tensor  # (b s horizon m) bool: False where the target was missing, or is no target of this part
 
 
-class WindowDataset(Dataset[Batch]):
+class ContiguousBatch(NamedTuple):
+    """The next chunk of every stream (streams.py): as a `Batch`, and where the state of the stream does not go on."""
+
+    inputs: Tensor  # (b t f)
+    targets: Tensor  # (b s horizon m)
+    observed: Tensor  # (b s horizon m) bool
+    fresh: Tensor  # (b) bool: True where the rows do not follow those of the stream's chunk in the batch before
+
+
+AnyBatch = Batch | ContiguousBatch
+
+
+class WindowDataset(Dataset[AnyBatch]):
     """Windows over the rows of a table, as views: only a batch is ever copied.
 
     Args:
         inputs, targets, observed: one row for each row of the table; any strides.
         starts: first input row of each window.
+        fresh: of each window, for chunks in streams: the batches then are `ContiguousBatch`.
         supervision: `last` gives the targets after the last input row, `all` those after every input row.
     """
 
@@ -39,13 +52,14 @@ class WindowDataset(Dataset[Batch]):
         window: int,
         horizon: int,
         supervision: str = "last",
+        fresh: Bool[Tensor, " n"] | None = None,
     ) -> None:
         at_least(1, data__window=window, data__horizon=horizon)
         one_of("data.supervision", supervision, ("last", "all"))
         rows = len(inputs)
         if len(starts) and (int(starts.min()) < 0 or int(starts.max()) > rows - window - horizon):
             raise ValueError(f"a window of {window} + {horizon} rows must lie within the {rows} rows of the table")
-        self.starts = starts
+        self.starts, self.fresh = starts, fresh
         places = max(0, rows - window - horizon + 1)
         steps, skipped = (window, 1) if supervision == "all" else (1, window)
         self._inputs = _strided(inputs, (places, window), 0)  # (places t f)
@@ -55,25 +69,24 @@ class WindowDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.starts)
 
-    def __getitem__(self, index: int) -> Batch:
-        return Batch(*(part[0] for part in self.__getitems__([index])))
+    def __getitem__(self, index: int) -> AnyBatch:
+        batch = self.__getitems__([index])
+        return type(batch)(*(part[0] for part in batch))
 
-    def __getitems__(self, indices: Sequence[int] | Tensor) -> Batch:
-        at = self._rows(indices)
-        return Batch(self._inputs.index_select(0, at), self._targets.index_select(0, at), self._observed.index_select(0, at))
+    def __getitems__(self, indices: Sequence[int] | Tensor) -> AnyBatch:
+        index = _tensor(indices)
+        at = self.starts.index_select(0, index)
+        parts = self._inputs.index_select(0, at), self._targets.index_select(0, at), self._observed.index_select(0, at)
+        return Batch(*parts) if self.fresh is None else ContiguousBatch(*parts, self.fresh.index_select(0, index))
 
     def targets(self, indices: Sequence[int] | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Targets and observed of the windows (None: of all), without their inputs."""
-        at = self.starts if indices is None else self._rows(indices)
+        at = self.starts if indices is None else self.starts.index_select(0, _tensor(indices))
         return self._targets.index_select(0, at), self._observed.index_select(0, at)
 
-    def _rows(self, indices: Sequence[int] | Tensor) -> Tensor:
-        index = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, dtype=torch.int64)
-        return self.starts.index_select(0, index)
 
-
-class ShuffledBatches(Sampler[Tensor]):
-    """A batch sampler whose order comes from (seed, epoch) only, and which can start inside an epoch.
+class TrainingBatches(Sampler[Tensor]):
+    """A batch sampler that can start inside an epoch; a subclass says in which order the windows come: `order()`.
 
     The last batch may be smaller; none is dropped. `len` is always the number of batches of a whole epoch: Lightning
     counts on from the batch at which a resumed epoch starts.
@@ -83,18 +96,16 @@ class ShuffledBatches(Sampler[Tensor]):
         epoch, batch: where to start; the next epoch starts at its first batch.
     """
 
-    def __init__(self, n: int, batch_size: int, *, seed: int, epoch: int = 0, batch: int = 0) -> None:
+    def __init__(self, n: int, batch_size: int, *, epoch: int = 0, batch: int = 0) -> None:
         at_least(1, data__batch_size=batch_size)
         if n < 1:
             raise ValueError("there is no window to train on, so no batch: choose another data.window or data.split")
-        if seed < 0:
-            raise ValueError(f"data.seed must be at least 0, got {seed}")
-        self.n, self.batch_size, self.seed = n, batch_size, seed
+        self.n, self.batch_size = n, batch_size
         self.epoch, self.batch = epoch, 0
         self.load_state_dict({"epoch": epoch, "batch": batch})
 
     @property
-    def sampler(self) -> "ShuffledBatches":
+    def sampler(self) -> "TrainingBatches":
         """Itself: Lightning calls `set_epoch` on the `sampler` of a batch sampler, and on nothing else."""
         return self
 
@@ -114,9 +125,8 @@ class ShuffledBatches(Sampler[Tensor]):
             yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
 
     def order(self) -> Tensor:
-        """The permutation of the windows in this epoch."""
-        word = int(np.random.SeedSequence((self.seed, self.epoch)).generate_state(1, np.uint64)[0])
-        return torch.randperm(self.n, generator=torch.Generator().manual_seed(word >> 1))
+        """The places of all windows in this epoch."""
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "batch": self.batch}
@@ -130,6 +140,28 @@ class ShuffledBatches(Sampler[Tensor]):
                 "data.batch_size of the run that is continued"
             )
         self.epoch, self.batch = (epoch + 1, 0) if batch == len(self) else (epoch, batch)
+
+
+class ShuffledBatches(TrainingBatches):
+    """An order that comes from (seed, epoch) only."""
+
+    def __init__(self, n: int, batch_size: int, *, seed: int, epoch: int = 0, batch: int = 0) -> None:
+        if seed < 0:
+            raise ValueError(f"data.seed must be at least 0, got {seed}")
+        self.seed = seed
+        super().__init__(n, batch_size, epoch=epoch, batch=batch)
+
+    def order(self) -> Tensor:
+        """The permutation of the windows in this epoch."""
+        word = int(np.random.SeedSequence((self.seed, self.epoch)).generate_state(1, np.uint64)[0])
+        return torch.randperm(self.n, generator=torch.Generator().manual_seed(word >> 1))
+
+
+class ContiguousBatches(TrainingBatches):
+    """The chunks as streams.py has put them, in every epoch: its order is already batch after batch."""
+
+    def order(self) -> Tensor:
+        return torch.arange(self.n)
 
 
 class SequentialBatches(Sampler[Tensor]):
@@ -147,7 +179,7 @@ class SequentialBatches(Sampler[Tensor]):
             yield torch.arange(first, min(first + self.batch_size, self.n))
 
 
-class BatchLoader(DataLoader[Batch]):
+class BatchLoader(DataLoader[AnyBatch]):
     """An ordinary DataLoader over ready-made batches.
 
     Its state is empty: the position is in the data module's state_dict. That it has one tells Lightning that an epoch
@@ -158,7 +190,7 @@ class BatchLoader(DataLoader[Batch]):
     def __init__(
         self,
         dataset: WindowDataset,
-        batches: ShuffledBatches | SequentialBatches,
+        batches: TrainingBatches | SequentialBatches,
         *,
         num_workers: int = 0,
         pin_memory: bool = False,
@@ -180,9 +212,13 @@ class BatchLoader(DataLoader[Batch]):
         del state
 
 
-def as_it_is(batch: Batch) -> Batch:
+def as_it_is(batch: AnyBatch) -> AnyBatch:
     """Collate function: `__getitems__` has made the batch."""
     return batch
+
+
+def _tensor(indices: Sequence[int] | Tensor) -> Tensor:
+    return indices if isinstance(indices, Tensor) else torch.as_tensor(indices, dtype=torch.int64)
 
 
 def _strided(rows: Tensor, size: tuple[int, ...], skipped: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Table -> split -> scale -> windows -> batches."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import numpy as np
@@ -10,12 +10,21 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from statewise.choices import at_least, one_of
-from statewise.data.batches import Batch, BatchLoader, SequentialBatches, ShuffledBatches, WindowDataset
+from statewise.data.batches import (
+    Batch,
+    BatchLoader,
+    ContiguousBatches,
+    SequentialBatches,
+    ShuffledBatches,
+    TrainingBatches,
+    WindowDataset,
+)
 from statewise.data.gaps import Gap
 from statewise.data.missing import Missing
 from statewise.data.prepared import Prepared
 from statewise.data.scaling import StandardScaler
 from statewise.data.source import Source
+from statewise.data.streams import SAMPLINGS
 from statewise.data.synthetic import LinearSystem
 
 DEFAULT_SPLIT: list[Any] = [0.7, 0.1, 0.2]
@@ -33,6 +42,10 @@ class WindowsDataModule(L.LightningDataModule):
         window, horizon: rows seen, and rows predicted after them.
         stride: every stride-th window of a segment is used.
         split: fractions, row counts or dates (splits.axis_borders).
+        sampling: `shuffled` trains on all windows in random order, each from a state of nothing; `contiguous` on chunks of
+            `window` rows that follow one another in `batch_size` streams, whose state is carried on (streams.py,
+            statewise/carried.py). Validation, test and the baselines are on the same windows under both, each from a state
+            of nothing: a memory longer than `window` shows in the training loss, not there.
         scale: `global` or `per_series`; None is per series where there are several.
         supervision: targets for the `last` time step or for `all`.
         seed: of the order of training batches.
@@ -51,6 +64,7 @@ class WindowsDataModule(L.LightningDataModule):
         gap: Gap = DEFAULT_GAP,
         missing: Missing = DEFAULT_MISSING,
         batch_size: int = 128,
+        sampling: str = "shuffled",
         scale: str | None = None,
         supervision: str = "last",
         seed: int = 0,
@@ -60,10 +74,17 @@ class WindowsDataModule(L.LightningDataModule):
         at_least(1, data__window=window, data__horizon=horizon, data__stride=stride, data__batch_size=batch_size)
         at_least(0, data__seed=seed, data__num_workers=num_workers)
         one_of("data.supervision", supervision, ("last", "all"))
+        one_of("data.sampling", sampling, SAMPLINGS)
+        if sampling == "contiguous" and stride != 1:
+            raise ValueError(
+                f"data.stride must be 1 with data.sampling=contiguous, got {stride}: chunks of data.window rows follow one "
+                "another; use data.stride=1, or data.sampling=shuffled"
+            )
         if scale is not None:
             one_of("data.scale", scale, ("global", "per_series"))
         self.window, self.horizon, self.stride, self.batch_size = window, horizon, stride, batch_size
         self.split, self.gap, self.missing = list(split), gap, missing
+        self.sampling = sampling
         self.scale, self.supervision, self.seed, self.num_workers = scale, supervision, seed, num_workers
         self.dtype: torch.dtype = torch.float64
         self._prepared: Prepared | None = None
@@ -88,6 +109,7 @@ class WindowsDataModule(L.LightningDataModule):
             gap=self.gap,
             missing=self.missing,
             scale=self.scale,
+            streams=self.batch_size if self.sampling == "contiguous" else None,
             dtype=self.dtype,
         )
         if self._loaded is not None:
@@ -146,15 +168,26 @@ class WindowsDataModule(L.LightningDataModule):
     def n_windows(self, split: str) -> int:
         return len(self.prepared.part(split).starts)
 
+    @property
+    def n_training_batches(self) -> int:
+        """Batches in an epoch, all of them."""
+        streams = self.prepared.streams
+        return -(-self.n_windows("train") // self.batch_size) if streams is None else streams.batches
+
     def train_dataloader(self) -> BatchLoader:
-        """Shuffled batches; after `load_state_dict` the first loader goes on where the checkpoint stands."""
+        """Batches as `sampling` says; after `load_state_dict` the first loader goes on where the checkpoint stands."""
         epoch, batch = (self.trainer.current_epoch if self.trainer is not None else 0), 0
         if self._resumed is not None:
             state, self._resumed = self._resumed, None
             epoch, batch = state["position"]["epoch"], state["position"]["batch"]
             self._check_same_order(state["order"], batch)
-        batches = ShuffledBatches(self.n_windows("train"), self.batch_size, seed=self.seed, epoch=epoch, batch=batch)
-        return self._loader(self.prepared.dataset("train", self.supervision), batches)
+        dataset = self.prepared.training(self.supervision)
+        batches: TrainingBatches
+        if self.sampling == "contiguous":
+            batches = ContiguousBatches(len(dataset), self.batch_size, epoch=epoch, batch=batch)
+        else:
+            batches = ShuffledBatches(len(dataset), self.batch_size, seed=self.seed, epoch=epoch, batch=batch)
+        return self._loader(dataset, batches)
 
     def val_dataloader(self) -> BatchLoader:
         return self._in_order("val")
@@ -168,7 +201,7 @@ class WindowsDataModule(L.LightningDataModule):
         To be called from `on_train_batch_end` with `trainer.current_epoch` and `batch_idx + 1`, before a checkpoint is
         saved. The end of an epoch (under `limit_train_batches`, too) is the start of the next.
         """
-        total = -(-self.n_windows("train") // self.batch_size)
+        total = self.n_training_batches
         if self.trainer is not None:
             total = int(min(total, self.trainer.num_training_batches))
         self._position = {"epoch": epoch + 1, "batch": 0} if batch >= total else {"epoch": epoch, "batch": batch}
@@ -177,7 +210,7 @@ class WindowsDataModule(L.LightningDataModule):
         """All windows in order, with targets for the last time step, whatever the supervision."""
         dataset = self.prepared.dataset(split, "last")
         for indices in SequentialBatches(len(dataset), batch_size):
-            yield dataset.__getitems__(indices)
+            yield cast(Batch, dataset.__getitems__(indices))
 
     def last_step(self, split: str) -> tuple[Tensor, Tensor]:
         """Scaled targets, and which are observed, after the last input row of every window: [n, horizon, m] each."""
@@ -214,11 +247,12 @@ class WindowsDataModule(L.LightningDataModule):
         else:
             self._prepared.adopt(_scaler_of(state_dict))
 
-    def _order(self) -> dict[str, int]:
+    def _order(self) -> dict[str, int | str]:
         """What the order of training batches depends on, beside the epoch."""
-        return {"windows": self.n_windows("train"), "batch_size": self.batch_size, "seed": self.seed}
+        order: dict[str, int | str] = {"windows": self.n_windows("train"), "batch_size": self.batch_size, "seed": self.seed}
+        return order | {"sampling": self.sampling, "window": self.window}
 
-    def _check_same_order(self, was: dict[str, int], batch: int) -> None:
+    def _check_same_order(self, was: dict[str, int | str], batch: int) -> None:
         """Inside an epoch, the rest of it must be what the parent run would have seen."""
         if not batch:
             return
@@ -234,7 +268,7 @@ class WindowsDataModule(L.LightningDataModule):
         dataset = self.prepared.dataset(split, self.supervision)
         return self._loader(dataset, SequentialBatches(len(dataset), self.batch_size))
 
-    def _loader(self, dataset: WindowDataset, batches: ShuffledBatches | SequentialBatches) -> BatchLoader:
+    def _loader(self, dataset: WindowDataset, batches: TrainingBatches | SequentialBatches) -> BatchLoader:
         on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         return BatchLoader(dataset, batches, num_workers=self.num_workers, pin_memory=on_gpu)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 
 from statewise.choices import one_of
 from statewise.data.account import account
@@ -17,6 +18,7 @@ from statewise.data.scaling import StandardScaler
 from statewise.data.segments import cut
 from statewise.data.source import Source
 from statewise.data.splits import PARTS, axis_borders, row_borders
+from statewise.data.streams import make_streams
 from statewise.data.windows import Part, make_parts
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ class Prepared:
         gap, missing: what ends a segment (segments.py).
         split: fractions, row counts or dates (splits.py).
         scale: `global` or `per_series`; None is per series where there are several.
+        streams: train on chunks that follow one another, in so many streams side by side; None trains on all windows.
         dtype: of the windows. Statistics and scaling are float64 whatever it is.
 
     Raises:
@@ -46,6 +49,7 @@ class Prepared:
         gap: Gap,
         missing: Missing,
         scale: str | None,
+        streams: int | None,
         dtype: torch.dtype,
     ) -> None:
         _check_columns("data.features", source.features, source.table.columns)
@@ -59,6 +63,10 @@ class Prepared:
         axis = np.unique(clock[kept])
         borders = row_borders(axis_borders(split, axis), axis, clock, rows.offsets, segments.kept_from)
         self.parts = make_parts(segments.bounds, borders, rows.offsets, window=window, horizon=horizon, stride=stride)
+        self.streams = None
+        if streams is not None:
+            blocks = self.parts["train"].blocks[codes[segments.bounds[:, 0]]]
+            self.streams = make_streams(segments.bounds, blocks, window=window, horizon=horizon, streams=streams)
 
         self.scaler = StandardScaler().fit(
             rows.values,
@@ -73,11 +81,24 @@ class Prepared:
         self.observed = torch.from_numpy(np.ascontiguousarray(segments.observed[:, self.target_columns]))
         self._scale_rows()
         self.notes = list(source.table.notes)
-        self.notes += account(rows, segments, borders, self.parts, self.scaler, source, window + horizon)
+        self.notes += account(
+            rows, segments, borders, self.parts, self.scaler, source, self.streams, window=window, horizon=horizon
+        )
 
     def dataset(self, split: str, supervision: str) -> WindowDataset:
         """The windows of a split, in the order of all other answers: by series, then time."""
-        part = self.part(split)
+        return self._windows(self.part(split), supervision, self.part(split).starts)
+
+    def training(self, supervision: str) -> WindowDataset:
+        """What an epoch trains on: the windows of the training part, or its chunks batch after batch."""
+        part = self.part("train")
+        if self.streams is None:
+            return self._windows(part, supervision, part.starts)
+        return self._windows(part, supervision, self.streams.starts, self.streams.fresh)
+
+    def _windows(
+        self, part: Part, supervision: str, starts: Int[np.ndarray, " n"], fresh: Bool[np.ndarray, " n"] | None = None
+    ) -> WindowDataset:
         observed = self.observed
         if supervision == "all":
             # Targets before the block belong to an earlier one: they must not enter this one's loss.
@@ -87,10 +108,11 @@ class Prepared:
             self.scaled[:, : len(self.source.features)],
             self.scaled_targets,
             observed,
-            torch.from_numpy(part.starts),
+            torch.from_numpy(starts),
             window=self.window,
             horizon=self.horizon,
             supervision=supervision,
+            fresh=None if fresh is None else torch.from_numpy(fresh),
         )
 
     def target_positions(self, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +132,8 @@ class Prepared:
             return None
         mean, scale = self.target_statistics(split)
         best: np.ndarray = self.source.optimal[self.part(split).starts + self.window]
-        return np.asarray((best - mean) / scale)[:, None]
+        # Rounded like the targets: a prediction that is exact has an error of exactly 0.
+        return np.asarray((best - mean) / scale, dtype=self.scaled_targets.numpy().dtype)[:, None]
 
     def part(self, split: str) -> Part:
         return self.parts[one_of("the split", split, PARTS)]
