@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from statewise.scan import dense, recurrence
+from statewise.scan import dense, recurrence, ssd, ssd_triton
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,6 +25,90 @@ def test_the_scan_on_the_device_equals_the_definition_on_the_cpu(t):
     pairs = [(expected, found), *((leaf.grad, other.grad) for leaf, other in zip(leaves, on_device, strict=True))]
     for reference, value in pairs:
         assert (value.cpu() - reference).abs().max() <= 1e-12 * reference.abs().max()
+
+
+needs_kernels = pytest.mark.skipif(not ssd_triton.available(), reason="needs mamba-ssm: install the extra cuda")
+
+
+def ssd_problem(t, dtype, groups=2):
+    """Inputs of Mamba-2's recurrence on the CPU, in float64, rounded to what `dtype` can hold."""
+    torch.manual_seed(t)
+    b, h, p, n = 3, 4, 16, 16
+    x, B, C = torch.randn(b, t, h, p), torch.randn(b, t, groups, n), torch.randn(b, t, groups, n)
+    dt, A, h0 = torch.rand(b, t, h) * 0.2, -torch.rand(h) * 4 - 0.5, torch.randn(b, h, p, n)
+    x, B, C = (tensor.to(dtype) for tensor in (x, B, C))
+    return [tensor.double() for tensor in (x, dt, A, B, C, h0)]
+
+
+def ssd_results(function, inputs, device, dtype, **options):
+    """Outputs, last state and all gradients; the step, A and the state stay float32 or wider, as in the layer."""
+    wide = torch.promote_types(dtype, torch.float32)
+    kinds = (dtype, wide, wide, dtype, dtype, wide)
+    leaves = [tensor.to(device, kind).requires_grad_() for tensor, kind in zip(inputs, kinds, strict=True)]
+    y, state = function(*leaves, **options)
+    torch.manual_seed(0)
+    weights = [torch.randn(part.shape, dtype=torch.float64).to(device, part.dtype) for part in (y, state)]
+    gradients = torch.autograd.grad([y, state], leaves, weights)
+    names = ("y", "state", "dx", "ddt", "dA", "dB", "dC", "dh0")
+    return dict(zip(names, (part.detach().cpu().double() for part in (y, state, *gradients)), strict=True))
+
+
+def largest_errors(found, expected):
+    return {name: float((found[name] - expected[name]).abs().max() / expected[name].abs().max()) for name in expected}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, 1e-12), (torch.float32, 5e-5), (torch.bfloat16, 2e-2)],
+    ids=["f64", "f32", "bf16"],
+)
+@pytest.mark.parametrize("t", [1, 37, 60, 65, 500])
+def test_mamba2s_scan_in_torch_on_the_device_equals_the_definition_on_the_cpu(t, dtype, tolerance):
+    inputs = ssd_problem(t, dtype)
+    expected = ssd_results(recurrence.ssd, inputs, "cpu", torch.float64)
+    errors = largest_errors(ssd_results(ssd.ssd, inputs, "cuda", dtype), expected)
+    assert max(errors.values()) <= tolerance, errors
+
+
+@needs_kernels
+@pytest.mark.parametrize(("groups", "chunk_size"), [(1, 64), (2, 16), (4, 256)])
+@pytest.mark.parametrize("t", [1, 37, 60, 65, 500])
+# In float32 Triton multiplies in TF32.
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 5e-3), (torch.bfloat16, 3e-2)], ids=["f32", "bf16"])
+def test_mamba2s_kernels_equal_the_definition_on_the_cpu_and_the_torch_form(dtype, tolerance, t, groups, chunk_size):
+    inputs = ssd_problem(t, dtype, groups)
+    found = ssd_results(ssd_triton.ssd, inputs, "cuda", dtype, chunk_size=chunk_size)
+    for other in (
+        ssd_results(recurrence.ssd, inputs, "cpu", torch.float64),
+        ssd_results(ssd.ssd, inputs, "cuda", dtype, chunk_size=chunk_size),
+    ):
+        errors = largest_errors(found, other)
+        assert max(errors.values()) <= tolerance, errors
+
+
+@needs_kernels
+def test_the_kernels_are_what_auto_takes_on_the_device():
+    assert ssd_triton.choose("auto", torch.empty(1, device="cuda")) is ssd_triton.ssd
+    assert ssd_triton.choose("auto", torch.empty(1, device="cuda", dtype=torch.float64)) is ssd.ssd
+    assert ssd_triton.choose("torch", torch.empty(1, device="cuda")) is ssd.ssd
+
+
+MODELS = {"mamba2": ["model.d_model=16", "model.headdim=16", "model.d_state=16"], "diagonal_ssm": []}
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed", "16-mixed"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_run_of_every_other_state_space_model_on_the_device_is_healthy(model, precision, train):
+    outcome = train(f"model={model}", *MODELS[model], "hardware=gpu", f"hardware.precision={precision}")
+    assert outcome.code == 0, outcome.err
+    assert outcome.summary["health"]["verdict"] == "healthy"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_run_of_every_other_state_space_model_on_the_device_gives_the_numbers_of_the_cpu(model, train):
+    on_cpu = train(f"model={model}", *MODELS[model], "hardware.precision=64-true")
+    on_gpu = train(f"model={model}", *MODELS[model], "hardware=gpu", "hardware.precision=64-true")
+    assert on_gpu.summary["test"]["mse"] == pytest.approx(on_cpu.summary["test"]["mse"], rel=1e-9)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed", "16-mixed"])
