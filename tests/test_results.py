@@ -65,3 +65,13 @@ def test_a_planted_signal_is_found(train_whole):
     coefficient = train_whole("data=market", "data.ic=0.1").summary["test"]["information_coefficient"]
     assert coefficient["planted"] == 0.1
     assert coefficient["value"] >= 0.08
+
+
+@pytest.mark.parametrize(
+    ("model", "above", "below"), [("mamba2", 0.0, 0.005), ("dense_ssm", 0.005, 0.2), ("linear", 0.2, float("inf"))]
+)
+def test_a_marked_value_is_held_by_a_state_that_the_input_can_open_and_close(train_whole, model, above, below):
+    summary = train_whole(f"experiment=sample_and_hold_{model}").summary
+    assert summary["health"]["verdict"] == "healthy"
+    assert summary["floor"] == {"mse": 0.0}
+    assert above < summary["test"]["mse"] < below

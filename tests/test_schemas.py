@@ -74,7 +74,9 @@ def test_every_option_of_every_group_composes_and_begins_with_its_schema(option)
         assert any(str(entry).startswith("/schema/") or "/schema/" in str(entry) for entry in text["defaults"]), option
 
 
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith(("data=lti", "data=market", "data=air"))])
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.startswith(("data=lti", "data=market", "data=air", "data=sample"))]
+)
 def test_every_data_set_is_built_from_its_configuration(option):
     module = instantiate(composed(option).data, _convert_="object")
     assert type(module).__module__ == "statewise.data.datasets"

@@ -105,7 +105,7 @@ def losses(
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper right", ncols=2)
     if marks:
-        _labels_right(axes, marks)
+        labels_right(axes, [(mse, f"{name} {mse:.4g}", colour) for mse, name, colour in marks])
     return figure
 
 
@@ -329,9 +329,9 @@ def _time_axis(axes: Axes, time: pl.Series) -> None:
         axes.set_xlabel("row")
 
 
-def _labels_right(axes: Axes, marks: Sequence[tuple[float, str, str]]) -> None:
-    """Names and values beside the right edge at the height of the value, moved apart where they would overlap."""
-    gap = 0.065  # of the height of the axes: one line of text
+def labels_right(axes: Axes, marks: Sequence[tuple[float, str, str]], *, size: float = 8) -> None:
+    """Texts beside the right edge, each at the height of its value, moved apart where they would overlap."""
+    gap = 0.065 * size / 8  # of the height of the axes: one line of text
     ordered = sorted(marks)
     axes.autoscale_view()  # matplotlib would set the limits only when it draws
     points = axes.transData.transform([(0.0, value) for value, *_ in ordered])
@@ -340,5 +340,5 @@ def _labels_right(axes: Axes, marks: Sequence[tuple[float, str, str]]) -> None:
         lacking = np.maximum(gap - np.diff(heights), 0.0) / 2
         heights[:-1] -= lacking
         heights[1:] += lacking
-    for (value, label, colour), height in zip(ordered, heights, strict=True):
-        axes.text(1.02, height, f"{label} {value:.4g}", transform=axes.transAxes, va="center", fontsize=8, color=colour)
+    for (_, text, colour), height in zip(ordered, heights, strict=True):
+        axes.text(1.02, height, text, transform=axes.transAxes, va="center", fontsize=size, color=colour)

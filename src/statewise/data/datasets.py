@@ -9,12 +9,13 @@ from hydra.core.hydra_config import HydraConfig
 
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.market import bar_features, market_bars
+from statewise.data.sample_and_hold import COLUMNS, sample_and_hold
 from statewise.data.samples import CHANNELS, air_quality
 from statewise.data.source import Source
 from statewise.data.synthetic import kalman_predictions, linear_system, simulate
 from statewise.data.tables import Table, read_table
 
-__all__ = ["LTI", "AirQuality", "File", "Market", "Source"]
+__all__ = ["LTI", "AirQuality", "File", "Market", "SampleAndHold", "Source"]
 
 
 class AirQuality(WindowsDataModule):
@@ -151,6 +152,44 @@ class Market(WindowsDataModule):
             targets_are_levels=False,
             optimal=drawn.expected_return[:, None],
             planted_ic=self.ic,
+        )
+
+
+class SampleAndHold(WindowsDataModule):
+    """A stream of values with rare markers; the target is the value at the latest one, which is known without error.
+
+    Args:
+        sequences: that begin with a marker and are independent of each other.
+        length: input rows of a sequence: with data.window the same, each is one window.
+        marker_rate: the probability that a row is marked.
+        system_seed: of the draw; not the seed of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: int = 128,
+        batch_size: int = 64,
+        sequences: int = 20_000,
+        length: int = 128,
+        marker_rate: float = 0.05,
+        system_seed: int = 0,
+        **windows: Any,
+    ) -> None:
+        super().__init__(window=window, batch_size=batch_size, **windows)
+        if length < window:
+            raise ValueError(f"data.length must be at least data.window={window}, got {length}: a window is of one sequence")
+        self.sequences, self.length, self.marker_rate, self.system_seed = sequences, length, marker_rate, system_seed
+
+    def source(self) -> Source:
+        frame = sample_and_hold(
+            self.system_seed, sequences=self.sequences, rows=self.length + self.horizon, marker_rate=self.marker_rate
+        )
+        return Source(
+            Table(frame, time="time", series=None, columns=COLUMNS),
+            features=COLUMNS[:2],
+            targets=COLUMNS[2:],
+            optimal=frame.select(COLUMNS[2:]).to_numpy(),
         )
 
 
