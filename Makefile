@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow lint format benchmarks
+.PHONY: train test test-slow lint format bench
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Statewise needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -31,7 +31,10 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmarks: $(VENV)/.installed
-	$(BIN)/python benchmarks/dense_scan.py
-	$(BIN)/python benchmarks/windows.py
-	$(BIN)/python benchmarks/callbacks.py
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/pip install -q -e '.[dev,bench]' -c constraints.txt
+	touch $@
+
+# Writes docs/benchmarks.md; with ARGS=--quick in a few minutes, with fewer sizes.
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/all.py $(ARGS)

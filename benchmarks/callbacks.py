@@ -1,32 +1,25 @@
-"""What the callbacks cost in a training step: bar C1 of the project's speed budget.
+"""What the callbacks cost in a training step, C1.
 
-    python benchmarks/callbacks.py [--json FILE]
+    python benchmarks/callbacks.py [--quick] [--json FILE]
 
-One process, one thread, `time.process_time`. A real `Trainer.fit` of the dense model (d_model 256, expand 4, N 16,
-4 layers, batch 8, T 60, loss on the last step, logs every 50 steps to TensorBoard and CSV) runs with the callbacks in
-it, and every method of theirs is clocked where it is called, with the caches as the step left them. Rounds of 100 steps
-(two logs and one transient growth in each) alternate with rounds of the bare step (forward, backward, clipping, fused
-Adam, no Lightning), so that both sides see the same machine; the minimum of ten rounds counts on either side. A
-difference of two whole runs could not show one per cent: such ratios hold to ten.
+A real `Trainer.fit` of the dense model (d_model 256, expand 4, N 16, 4 layers, batch 8, T 60, loss on the last step,
+logs every 50 steps to TensorBoard and CSV) runs with the callbacks in it, and every method of theirs is clocked where
+it is called, with the caches as the step left them. Rounds of 100 steps (two logs and one transient growth in each)
+alternate with rounds of the bare step (forward, backward, clipping, fused Adam, no Lightning), so that both sides see
+the same machine; the least of ten rounds counts on either side. A difference of two whole runs could not show one per
+cent: such ratios hold to ten.
 """
 
-import os
-
-os.environ["OMP_NUM_THREADS"] = "1"
-
-import argparse
-import importlib.util
 import inspect
-import json
-import logging
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
+from measuring import DTYPES, Row, main  # before torch
+
+# isort: split
 import lightning as L
 import torch
 import torch.nn.functional as F
@@ -37,11 +30,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from statewise.callbacks.gradient_norms import GradientNorms
 from statewise.callbacks.numerics_guard import NumericsGuard
 from statewise.callbacks.spectral_projection import SpectralProjection
+from statewise.callbacks.training_health import TrainingHealth
 from statewise.models.dense_ssm import DenseSSM
 from statewise.models.forecaster import Forecaster
+from statewise.train import quieten_lightning
 
 BATCH, T, D_MODEL, EXPAND, D_STATE, LAYERS = 8, 60, 256, 4, 16, 4
-ROUNDS, STEPS, BARE_STEPS = 10, 100, 10
+STEPS, BARE_STEPS = 100, 10
 BARS = {"float64": 1.5, "float32": 3.0}
 
 
@@ -144,7 +139,7 @@ def bare_step(dtype: torch.dtype) -> Callable[[], None]:
     return run
 
 
-def measure(dtype: torch.dtype, callbacks: list[L.Callback]) -> tuple[dict[str, float], float]:
+def cost(dtype: torch.dtype, callbacks: list[L.Callback], count: int) -> tuple[dict[str, float], float]:
     """(per cent of the bare step by callback, seconds of the bare step)."""
     clock = Clock()
     watched = [clock.watch(callback) for callback in callbacks]
@@ -153,7 +148,7 @@ def measure(dtype: torch.dtype, callbacks: list[L.Callback]) -> tuple[dict[str, 
         L.Trainer(
             accelerator="cpu",
             precision="64-true" if dtype == torch.float64 else "32-true",
-            max_epochs=ROUNDS + 1,
+            max_epochs=count + 1,
             limit_train_batches=STEPS,
             gradient_clip_val=1.0,
             log_every_n_steps=50,
@@ -168,54 +163,33 @@ def measure(dtype: torch.dtype, callbacks: list[L.Callback]) -> tuple[dict[str, 
 
 
 def three() -> list[L.Callback]:
-    """The callbacks of the bar; training_health where it is installed."""
-    callbacks: list[L.Callback] = [GradientNorms(), SpectralProjection()]
-    if importlib.util.find_spec("statewise.callbacks.training_health"):
-        from statewise.callbacks.training_health import TrainingHealth
-
-        callbacks.append(TrainingHealth())
-    return callbacks
+    """The callbacks of the bar, as `conf/callbacks/default.yaml` has them."""
+    return [GradientNorms(), SpectralProjection(), TrainingHealth()]
 
 
-def rows(name: str) -> list[dict[str, Any]]:
-    """The row of the bar; what the guard adds, which is always on and shares its norms, is printed beside it."""
-    dtype = getattr(torch, name)
-    spent, bare = measure(dtype, three())
-    guarded, _ = measure(dtype, [NumericsGuard(), *three()])
-    for heading, values in (("three callbacks", spent), ("with the guard", guarded)):
-        parts = ", ".join(f"{callback} {value:.2f}" for callback, value in values.items())
-        print(f"{name}, {heading}: {sum(values.values()):.2f} % of {1000 * bare:.1f} ms ({parts})")
-    total = sum(spent.values())
-    size = f"T={T} N={D_STATE} d_model={D_MODEL} expand={EXPAND} layers={LAYERS} batch={BATCH}, {' + '.join(spent)}"
-    return [
-        {
-            "id": "C1",
-            "dtype": name,
-            "size": size,
-            "against": "the bare step, per cent",
-            "value": total,
-            "bar": BARS[name],
-            "better": "lower",
-            "ok": total <= BARS[name],
-        }
-    ]
+def rows(name: str, quick: bool) -> list[Row]:
+    """The three together, the share of each, and the four with the guard, which is always on and shares its norms."""
+    dtype, rounds = DTYPES[name], 6 if quick else 10
+    spent, bare = cost(dtype, three(), rounds)
+    size = f"T={T} N={D_STATE} d_model={D_MODEL} layers={LAYERS} batch={BATCH}"
+
+    def of(what: str, value: float, bar: float | None) -> Row:
+        return Row("C1", name, f"{size}, {what}", "the bare step, %", value, bar, "lower")
+
+    found = [of("all three", sum(spent.values()), BARS[name])]
+    found += [of(f"{which} of it", value, None) for which, value in spent.items()]
+    if not quick:
+        guarded, _ = cost(dtype, [NumericsGuard(), *three()], rounds)
+        found.append(of("with NumericsGuard", sum(guarded.values()), None))
+    print(f"{name}: the bare step takes {1000 * bare:.1f} ms")
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    logging.getLogger("lightning").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
-    table = [row for name in BARS for row in rows(name)]
-    print(f"{'id':<4}{'dtype':<10}{'value %':>9}{'bar %':>7}  {'ok':<5}size")
-    for row in table:
-        print(f"{row['id']:<4}{row['dtype']:<10}{row['value']:>9.2f}{row['bar']:>7.1f}  {row['ok']!s:<5}{row['size']}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(table, indent=2) + "\n")
+def measure(quick: bool) -> list[Row]:
+    """All rows; quick has six rounds and leaves the guard out."""
+    quieten_lightning()
+    return [row for name in DTYPES for row in rows(name, quick)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure)
