@@ -34,7 +34,9 @@ from statewise.scan import recurrence
 
 D_MODEL, HEADDIM, BATCH = 256, 64, 8
 DEFAULT_CHUNK = 256
+# Those that are tried; others have been slower everywhere, and with --quick so have those that it leaves out.
 CHUNKS = {60: (16, 20, 30, 32, 60, 64), 512: (32, 64, 128, 256), 2048: (32, 64, 128)}
+QUICK_CHUNKS = {60: (20, 30, 60), 512: (32, 64), 2048: (64,)}
 BARS = {(60, 16): 1.25, (60, 64): 1.4, (60, 128): 1.7, (512, 16): 1.15, (512, 64): 1.25, (512, 128): 1.3, (2048, 64): 1.6}
 AGREEMENT = 1e-4
 Variants = dict[str, Callable[[], object]]
@@ -141,9 +143,9 @@ def check(ours: Mamba2, peer: nn.Module, t: int) -> None:
             raise RuntimeError(f"the blocks differ at T={t}: {name} by {difference:.1e}")
 
 
-def tuned(ours: Mamba2, t: int, rounds: int) -> int:
+def tuned(ours: Mamba2, t: int, chunks: tuple[int, ...], rounds: int) -> int:
     """The chunk length with which the peer is fastest."""
-    times = fastest({str(chunk): forward_backward(mixer(ours, chunk), t) for chunk in CHUNKS[t]}, rounds)
+    times = fastest({str(chunk): forward_backward(mixer(ours, chunk), t) for chunk in chunks}, rounds)
     print(f"transformers at {size(ours, t)}, ms by chunk: " + ", ".join(f"{k} {1e3 * v:.1f}" for k, v in times.items()))
     return int(min(times, key=lambda chunk: times[chunk]))
 
@@ -152,29 +154,29 @@ def size(ours: Mamba2, t: int, batch: int = BATCH) -> str:
     return f"T={t} N={ours.d_state} d_model={D_MODEL} headdim={HEADDIM} batch={batch}"
 
 
-def time_rows(name: str, n: int, t: int, peers: set[str], rounds: int, tuning: int, information: bool) -> list[Row]:
-    """Ours against the tuned peer; with information also against its default, the naive loop and Mamba-1."""
+def time_rows(name: str, n: int, t: int, peers: set[str], *, quick: bool) -> list[Row]:
+    """Ours against the tuned peer; at T 60 also against its default and, for information, what is slower still."""
     ours = block(n)
     run = forward_backward(ours, t)
     variants: Variants = {"ours": run}
     bars: dict[str, float | None] = {}
     if "transformers" in peers:
-        best = tuned(ours, t, tuning)
+        best = tuned(ours, t, (QUICK_CHUNKS if quick else CHUNKS)[t], 2 if quick else 5)
         chosen = {f"transformers, chunk {best}, its best": (best, BARS[t, n])}
-        if information:
+        if t == 60:
             chosen[f"transformers, chunk {DEFAULT_CHUNK}, its default"] = (DEFAULT_CHUNK, 6.0)
         for against, (chunk, bar) in chosen.items():
             peer = mixer(ours, chunk)
             check(ours, peer, t)
             variants[against], bars[against] = forward_backward(peer, t), bar
-    times = fastest(variants, rounds)
-    if information:
+    times = fastest(variants, 10 if quick or t > 60 else 20)
+    if t == 60 and (n == 16 or not quick):
         naive = block(n, NaiveMamba2)
         check(ours, naive, t)
         slow: Variants = {"ours": run, "naive loop": forward_backward(naive, t)}
         if "mambapy" in peers:
             slow["mambapy, Mamba-1"] = forward_backward(mamba1(n), t)
-        # Far from any bar, and slow: a few rounds tell enough.
+        # Without a bar, and slow: a few rounds tell enough.
         times |= {against: time for against, time in fastest(slow, 3).items() if against != "ours"}
     print(f"{size(ours, t)}, ms: " + "; ".join(f"{against} {1e3 * time:.1f}" for against, time in times.items()))
     return [
@@ -229,16 +231,12 @@ def error_rows(lengths: tuple[int, ...]) -> list[Row]:
 
 def measure(quick: bool) -> list[Row]:
     peers = installed()
-    tuning = 3 if quick else 5
-    rows = []
-    for n in (16, 64, 128):
-        rows += time_rows("M1", n, 60, peers, 10 if quick else 20, tuning, information=True)
+    sizes = [(n, 60) for n in (16, 64, 128)]
     if "transformers" in peers:
-        for n in (64,) if quick else (16, 64, 128):
-            rows += time_rows("M2", n, 512, peers, 10, 1 if quick else tuning, information=False)
-        if not quick:
-            rows += time_rows("M2", 64, 2048, peers, 10, 2, information=False)
-        rows += memory_rows(64, 2048, CHUNKS[2048])
+        sizes += [(64, 512)] if quick else [(16, 512), (64, 512), (128, 512), (64, 2048)]
+    rows = [row for n, t in sizes for row in time_rows("M1" if t == 60 else "M2", n, t, peers, quick=quick)]
+    if "transformers" in peers:
+        rows += memory_rows(64, 2048, (QUICK_CHUNKS if quick else CHUNKS)[2048])
     return rows + error_rows((1, 60, 65, 500) if quick else (1, 37, 60, 64, 65, 500, 2048))
 
 

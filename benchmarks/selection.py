@@ -10,6 +10,7 @@ nothing else should run meanwhile. --quick trains for seconds and draws into the
 import argparse
 import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,13 +60,14 @@ ILLUSTRATED = ("dense_ssm", "mamba2")
 
 
 def trained(model: Model, folder: Path, quick: bool) -> Run:
-    """The run of an experiment in its folder, trained now if it is not there."""
+    """The run of an experiment in its folder, trained now if none ended well there."""
     place = folder / f"sample_and_hold_{model.experiment}"
-    if not (place / "summary.json").is_file():
-        shutil.rmtree(place, ignore_errors=True)  # what a run that was broken off has left
-        overrides = [f"experiment={place.name}", f"hydra.run.dir={place}", *(QUICK if quick else [])]
-        if code := train(overrides):
-            raise SystemExit(f"experiment={place.name} ended with exit code {code}: see {place}/train.log")
+    if (place / "summary.json").is_file() and load_run(place).summary["status"] == "ok":
+        return load_run(place)
+    shutil.rmtree(place, ignore_errors=True)  # what a run that was broken off has left
+    overrides = [f"experiment={place.name}", f"hydra.run.dir={place}", *(QUICK if quick else [])]
+    if code := train(overrides):
+        raise SystemExit(f"experiment={place.name} ended with exit code {code}: see {place}/train.log")
     return load_run(place)
 
 
@@ -160,14 +162,15 @@ def picture(runs: dict[str, Run]) -> Figure:
     return figure
 
 
-def results(runs: dict[str, Run]) -> Table:
+def results(runs: dict[str, Run], *, judge: bool) -> Table:
+    """What every run reached; `judge` says whether the bars mean anything."""
     table = Table("model", "parameters", "steps", "seconds", "test MSE", "bar", "ok", title="data=sample_and_hold")
     for model in MODELS:
         summary = runs[model.experiment].summary
         mse = summary["test"]["mse"]
         bars = [f"> {model.above:g}"] if model.above else []
         bars += [f"< {model.below:g}"] if model.below < float("inf") else []
-        ok = ("yes" if model.above < mse < model.below else "NO") if bars else "-"
+        ok = ("yes" if model.above < mse < model.below else "NO") if bars and judge else "-"
         table.add_row(
             model.label, f"{summary['parameters']:,}", f"{summary['steps']:,}", f"{summary['seconds']['fit']:.0f}",
             number(mse), ", ".join(bars) or "-", ok,
@@ -178,14 +181,18 @@ def results(runs: dict[str, Run]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="train for seconds on little data, below a minute")
-    parser.add_argument("--folder", type=Path, help="where the runs are or go; outputs/selection by default")
-    parser.add_argument("--figure", type=Path, help="where the figure goes; docs/selection.png by default")
+    parser.add_argument("--folder", type=Path, help="where the runs are or go: outputs/selection, with --quick a temporary one")
+    parser.add_argument("--figure", type=Path, help="where the figure goes: docs/selection.png, with --quick into the folder")
     arguments = parser.parse_args()
-    folder = (arguments.folder or ROOT / "outputs" / ("selection_quick" if arguments.quick else "selection")).resolve()
-    figure = arguments.figure or (folder / "selection.png" if arguments.quick else ROOT / "docs" / "selection.png")
-    runs = {model.experiment: trained(model, folder, arguments.quick) for model in MODELS}
+    if arguments.quick:
+        folder = arguments.folder or Path(tempfile.mkdtemp(prefix="statewise-selection-"))
+        figure = arguments.figure or folder / "selection.png"
+    else:
+        folder = arguments.folder or ROOT / "outputs" / "selection"
+        figure = arguments.figure or ROOT / "docs" / "selection.png"
+    runs = {model.experiment: trained(model, folder.resolve(), arguments.quick) for model in MODELS}
     figure.write_bytes(figures.png(picture(runs), dpi=140))
-    Console(width=None if sys.stdout.isatty() else 120).print(results(runs))
+    Console(width=None if sys.stdout.isatty() else 120).print(results(runs, judge=not arguments.quick))
     print(f"drawn: {figure}")
 
 

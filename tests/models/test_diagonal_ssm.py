@@ -94,6 +94,21 @@ def test_full_chunked_and_step_by_step_passes_agree(
     close(last_state, end)
 
 
+@pytest.mark.parametrize("last_only", [False, True], ids=["all steps", "last step"])
+def test_a_state_of_zeros_may_be_left_out_but_not_its_gradient(last_only: bool) -> None:
+    made = layer()
+    x = torch.randn(2, 12, 3, dtype=torch.float64)
+    zeros = made.initial_state(2).requires_grad_()
+    y, state = made(x, zeros, last_only=last_only)
+    exact, exact_state = literal(made, x, zeros)
+    exact = exact[:, -1:] if last_only else exact
+    for without in (None, zeros.detach()):
+        torch.testing.assert_close(made(x, without, last_only=last_only)[0], exact)
+    found = torch.autograd.grad(y.square().sum() + state.sum(), zeros)
+    expected = torch.autograd.grad(exact.square().sum() + exact_state.sum(), zeros)
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("discretization", DISCRETIZATIONS)
 @pytest.mark.parametrize("t", [20, 64, 65, 200])
 def test_outputs_depend_on_no_later_input(t: int, discretization: str) -> None:

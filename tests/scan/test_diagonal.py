@@ -272,6 +272,21 @@ def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
     assert work(diagonal, 64, 64).numbers < 4.5 * work(diagonal, 16, 64).numbers
 
 
+def test_a_state_that_nobody_uses_costs_nothing_in_the_backward_pass() -> None:
+    inputs = problem(16, 64, 8)
+    leaves = [*inputs[:4], inputs[5]]
+    numbers = {}
+    for used in ("output", "output and state"):
+        y, h = diagonal(*leaves[:4], None, leaves[4])
+        outputs = [y, h] if used == "output and state" else [y]
+        grads = [torch.ones_like(tensor) for tensor in outputs]
+        with Work() as counted:
+            torch.autograd.grad(outputs, leaves, grads)
+        numbers[used] = counted.numbers
+    # What x and the powers of A_bar take once more.
+    assert numbers["output and state"] - numbers["output"] > leaves[3].numel() + 64 * leaves[0].numel()
+
+
 def test_the_number_of_torch_calls_does_not_depend_on_the_steps_of_a_chunk() -> None:
     assert work(diagonal, 60, 32).calls == work(diagonal, 40, 32).calls
     chunks = 4096 // 64 - 1024 // 64

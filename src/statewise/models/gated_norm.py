@@ -17,6 +17,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from statewise.scan.dense import full_precision
+
 # Numbers that are worked on together on a CPU: an operand and a result of this size fit a core's cache.
 CACHED_NUMBERS = 2**16
 
@@ -66,18 +68,19 @@ class _GatedNorm(torch.autograd.Function):
         dy, dz = (torch.empty_like(y, memory_format=torch.contiguous_format) for _ in range(2))
         dweight = torch.zeros_like(weight)
         flat = [tensor.reshape(-1, d) for tensor in (y, z, g, dy, dz)]
-        for rows, columns in _pieces(scale.shape[0], d, groups, y):
-            y_, z_, g_, dy_, dz_ = (tensor[rows, columns] for tensor in flat)
-            s, w = scale[rows, columns.start * groups // d], weight[columns]  # (r), (d/g)
-            gate = F.silu(z_)
-            u = gate * y_
-            along = u * g_
-            dweight[columns].addmv_(along.T, s)
-            # du = s w g - u s^3 mean(u w g)
-            share = torch.mv(along, w).mul_(s).mul_(s).mul_(s).div_(-u.shape[1])  # (r)
-            du = torch.mul(g_, w, out=along).mul_(s[:, None]).addcmul_(u, share[:, None])
-            torch.mul(du, gate, out=dy_)
-            torch.ops.aten.silu_backward.grad_input(du.mul_(y_), z_, grad_input=dz_)
+        with full_precision(y):
+            for rows, columns in _pieces(scale.shape[0], d, groups, y):
+                y_, z_, g_, dy_, dz_ = (tensor[rows, columns] for tensor in flat)
+                s, w = scale[rows, columns.start * groups // d], weight[columns]  # (r), (d/g)
+                gate = F.silu(z_)
+                u = gate * y_
+                along = u * g_
+                dweight[columns].addmv_(along.T, s)
+                # du = s w g - u s^3 mean(u w g)
+                share = torch.mv(along, w).mul_(s).mul_(s).mul_(s).div_(-u.shape[1])  # (r)
+                du = torch.mul(g_, w, out=along).mul_(s[:, None]).addcmul_(u, share[:, None])
+                torch.mul(du, gate, out=dy_)
+                torch.ops.aten.silu_backward.grad_input(du.mul_(y_), z_, grad_input=dz_)
         return dy, dz, dweight, None, None
 
 

@@ -70,7 +70,7 @@ def gru(
     target_inputs: tuple[int, ...] | None,
     targets_are_levels: bool,
     horizon: int,
-    d_model: int = 64,
+    d_model: int = 32,
     n_layers: int = 2,
     norm: str = "layer",
     residual: bool = True,

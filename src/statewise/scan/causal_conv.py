@@ -18,8 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Numbers that are worked on together on a CPU: an operand and a result of this size fit a core's cache.
-CACHED_NUMBERS = 2**16
+from statewise.scan.dense import full_precision
+
+# What is worked on together on a CPU: an operand and a result of this size fit a core's cache.
+CACHED_BYTES = 2**18
 
 
 def causal_conv(
@@ -31,7 +33,8 @@ def causal_conv(
     silu: bool = False,
 ) -> tuple[Float[Tensor, "b t c"], Float[Tensor, "b k-1 c"]]:
     """Outputs of all steps and the inputs that the next call needs; past holds those before x, silu applies SiLU to y."""
-    y, after = _CausalConv.apply(x, weight, bias, past, silu)  # type: ignore[no-untyped-call]
+    with full_precision(x):
+        y, after = _CausalConv.apply(x, weight, bias, past, silu)  # type: ignore[no-untyped-call]
     return y, after
 
 
@@ -58,7 +61,8 @@ class _CausalConv(torch.autograd.Function):
                 d.copy_(dy)
             else:
                 torch.ops.aten.silu_backward.grad_input(dy, y, grad_input=d)
-            spread = _correlate(framed, weight.flip(1), None)  # (b k-1+t c), for past and x
+            with full_precision(x):
+                spread = _correlate(framed, weight.flip(1), None)  # (b k-1+t c), for past and x
             dweight = _taps_gradient(d, torch.cat([past, x], dim=1))  # (c k)
             # Over all rows of the frame: torch sums a cut-out many times slower.
             dbias = framed.view(-1, c).sum(0) if ctx.needs_input_grad[2] else None
@@ -94,17 +98,22 @@ def _correlate(padded: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _taps_gradient(d: Tensor, padded: Tensor) -> Tensor:
     """dw_i = sum over b and t of d_t padded_(t+i), [c, k]."""
     (b, t, c), k = d.shape, padded.shape[1] - d.shape[1] + 1
-    total = d.new_zeros(k, c)
-    for series, steps in _pieces(b, t, c, d):
+    if d.device.type != "cpu":
+        return torch.stack([(d * padded[:, i : i + t]).sum((0, 1)) for i in range(k)], dim=1)
+    pieces = list(_pieces(b, t, c, d))
+    # Piece is added to piece, and only their sum is summed: half the passes of a sum for each.
+    total = d.new_zeros(k, *d[pieces[0]].shape)
+    for series, steps in pieces:
         piece, source = d[series, steps], padded[series, steps.start :]
-        for i in range(k):
-            total[i] += (piece * source[:, i : i + piece.shape[1]]).sum((0, 1))
-    return total.T
+        w, m = piece.shape[:2]
+        for i, sums in enumerate(total[:, :w, :m]):
+            sums.addcmul_(piece, source[:, i : i + m])
+    return total.flatten(1, 2).sum(1).T
 
 
 def _pieces(b: int, t: int, c: int, like: Tensor) -> Iterator[tuple[slice, slice]]:
     """Ranges of the batch and of time that together are everything; one of all on an accelerator."""
-    rows = b * t if like.device.type != "cpu" else max(1, CACHED_NUMBERS // c)
+    rows = b * t if like.device.type != "cpu" else max(1, CACHED_BYTES // (c * like.element_size()))
     series = max(1, rows // t)
     for first in range(0, b, series):
         for start in range(0, t, rows):

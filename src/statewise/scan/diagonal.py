@@ -3,8 +3,8 @@
     h_t = A_bar h_(t-1) + B_bar x_t        y_t = 2 Re(sum over n of C h_t) + D x_t        each channel has its own n pairs
 
 Without a state to start from, a channel is a causal convolution with the kernel K_l = 2 Re(sum of C A_bar^l B_bar); D only
-adds to K_0. An FFT needs twice the length against wrap-around, and on a CPU two to ten times as long as plain products. So time
-is cut into chunks of k steps, all by real batched products over channels:
+adds to K_0. An FFT needs twice the length against wrap-around, and on a CPU it is slower than plain products at every length.
+So time is cut into chunks of k steps, all by real batched products over channels:
 
     within    y_i += sum over j <= i of K_(i-j) x_j                   an upper triangular Toeplitz matrix from j to i
     into      s = sum over j of A_bar^(k-1-j) B_bar x_j               what a chunk adds to the state, as real pairs
