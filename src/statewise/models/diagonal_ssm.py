@@ -134,7 +134,7 @@ class DiagonalSSM(nn.Module):
         """Outputs of all steps (s = t), or of the last one (s = 1), and the state after the last step."""
         with full_precision(self.C):
             x = x.to(self.C.dtype)
-            h0 = None if state is None or _is_zero(state) else torch.view_as_complex(state.contiguous())
+            h0 = None if state is None else torch.view_as_complex(state.contiguous())
             A_bar, B_bar, C = self.discrete()
             y, h = diagonal(A_bar, B_bar, C, x, h0, self.D, last_only=last_only)  # (b s d), (b d n)
         return y, torch.view_as_real(h)
@@ -169,14 +169,6 @@ class DiagonalSSM(nn.Module):
     def health_contract(self) -> dict[str, tuple[str, ...]]:
         """All parameters of the layer must train; none is a constant."""
         return {"trainable": tuple(name for name, _ in self.named_parameters()), "constants": ()}
-
-
-def _is_zero(state: Tensor) -> bool:
-    """Whether a state is known to carry nothing on, as the one that every window begins with: that saves a layer some time.
-
-    An accelerator would have to be waited for, so that nothing is known there.
-    """
-    return state.device.type == "cpu" and not state.requires_grad and not bool(state.any())
 
 
 def discretise(

@@ -147,8 +147,10 @@ class Forecaster(nn.Module):
 
     def initial_state(self, batch: int) -> ForecasterState:
         """The state before the first step: nothing seen, and an input history of zeros."""
-        history = self.input_proj.weight.new_zeros(batch, max(self.linear_skip - 1, 0), self.input_proj.in_features)
-        return ForecasterState(tuple(layer.initial_state(batch) for layer in self.layers), history)
+        return ForecasterState(tuple(layer.initial_state(batch) for layer in self.layers), self._no_inputs(batch))
+
+    def _no_inputs(self, batch: int) -> Tensor:
+        return self.input_proj.weight.new_zeros(batch, max(self.linear_skip - 1, 0), self.input_proj.in_features)
 
     def forward(
         self, x: Float[Tensor, "b t f"], state: ForecasterState | None = None, *, last_only: bool = False
@@ -157,17 +159,18 @@ class Forecaster(nn.Module):
 
         With last_only whatever only earlier outputs need is not computed.
         """
-        if state is None:
-            state = self.initial_state(x.shape[0])
+        # No state, rather than the initial one: a layer that knows it begins with nothing does less.
+        before = [None] * self.n_layers if state is None else state.layers
+        history = self._no_inputs(x.shape[0]) if state is None else state.inputs
         stream = self.input_proj(x)  # (b t d)
         states = []
         recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()
         block = partial(checkpoint, self._block, use_reentrant=False) if recompute else self._block
         for i, layer in enumerate(self.layers):
             last = last_only and i == self.n_layers - 1
-            stream, layer_state = block(i, layer, stream, state.layers[i], last)  # (b s d)
+            stream, layer_state = block(i, layer, stream, before[i], last)  # (b s d)
             states.append(layer_state)
-        y, inputs = self._head(stream, x, state.inputs)
+        y, inputs = self._head(stream, x, history)
         return y, ForecasterState(tuple(states), inputs)
 
     def step(self, x_t: Float[Tensor, "b f"], state: ForecasterState) -> tuple[Float[Tensor, "b horizon_m"], ForecasterState]:

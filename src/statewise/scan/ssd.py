@@ -57,8 +57,6 @@ def ssd(
         wide = wide if tensor is None else torch.promote_types(wide, tensor.dtype)
     x, dt, A, B, C = (tensor.to(wide) for tensor in (x, dt, A, B, C))
     h0, D = (None if tensor is None else tensor.to(wide) for tensor in (h0, D))
-    if h0 is not None and _is_nothing(h0):
-        h0 = None
     with full_precision(A):
         if last_only:
             y, h = _last(x, dt, A, B, C, h0, D)
@@ -205,16 +203,6 @@ class _LastState(torch.autograd.Function):
             ddt = torch.addcmul(da * A[:, None], dweight, steps.end).transpose(1, 2)
             dA = (da * steps.dt).sum((0, 2))
             return dx.mul_(chunk.beside(steps.dt * steps.end)), ddt, dA, chunk.from_group(dB, b, g), dh0
-
-
-def _is_nothing(h0: Tensor) -> bool:
-    """Whether a state is known to be zero, as at the start of a window: products with it cost more than the look.
-
-    Not on an accelerator, where the look would wait for all that is under way, and not where a graph is being recorded.
-    """
-    if h0.device.type != "cpu" or h0.requires_grad or torch.compiler.is_compiling():
-        return False
-    return int(torch.count_nonzero(h0)) == 0
 
 
 def _pieces(b: int, t: int, h: int, k: int, like: Tensor) -> Iterator[tuple[slice, list[tuple[int, slice]]]]:
