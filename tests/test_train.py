@@ -138,15 +138,6 @@ def test_a_run_that_cannot_learn_is_stopped_before_its_first_step(train, monkeyp
     assert len(outcome.err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_other_precisions_train(precision, train):
-    outcome = train(f"hardware.precision={precision}")
-    assert outcome.code == 0, outcome.err
-    assert outcome.summary["health"]["verdict"] == "healthy"
-    if precision == "bf16-mixed":
-        assert "the foreach form is used" in outcome.out
-
-
 OPTIONS = {
     "zoh": ["model.discretization=zoh"],
     "skip and linear skip": ["model.skip=true", "model.linear_skip=3"],
