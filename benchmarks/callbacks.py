@@ -169,7 +169,7 @@ def three() -> list[L.Callback]:
 
 def rows(name: str, quick: bool) -> list[Row]:
     """The three together, the share of each, and the four with the guard, which is always on and shares its norms."""
-    dtype, rounds = DTYPES[name], 6 if quick else 10
+    dtype, rounds = DTYPES[name], 3 if quick else 10
     spent, bare = cost(dtype, three(), rounds)
     size = f"T={T} N={D_STATE} d_model={D_MODEL} layers={LAYERS} batch={BATCH}"
 
@@ -186,7 +186,7 @@ def rows(name: str, quick: bool) -> list[Row]:
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows; quick has six rounds and leaves the guard out."""
+    """All rows; quick has three rounds and leaves the guard out."""
     quieten_lightning()
     return [row for name in DTYPES for row in rows(name, quick)]
 

@@ -171,7 +171,7 @@ def measure(quick: bool) -> list[Row]:
     rows = []
     for size, chosen in SIZES.items():
         for name, precision in list(PRECISIONS.items())[: 1 if quick else None]:
-            epochs = 5 if quick else 12
+            epochs = 3 if quick else 12
             config = composed(*chosen, f"hardware.precision={precision}", f"trainer.max_epochs={epochs}")
             for what, callbacks in variants.items():
                 shape = f"{size}, T={config.data.window} batch={config.data.batch_size}, {what}"
