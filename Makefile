@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow lint format bench
+.PHONY: train test test-slow lint format docs bench
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Statewise needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -30,6 +30,10 @@ lint: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Writes the chapter of docs/health.md on the findings from the rules.
+docs: $(VENV)/.installed
+	$(BIN)/python -m statewise.health.documentation docs/health.md
 
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/pip install -q -e '.[dev,bench]' -c constraints.txt

@@ -19,8 +19,8 @@ from torch.utils.hooks import RemovableHandle
 from statewise.callbacks.stand_ins import quieten
 from statewise.choices import one_of
 from statewise.health import Finding, HealthMonitor, Severity, UnhealthyTraining
-from statewise.health.monitor import Setting
 from statewise.health.rehearsal import Stage
+from statewise.health.setting import Setting
 from statewise.health.table import parameter_table
 from statewise.health.verdict import primary
 
@@ -106,12 +106,12 @@ class TrainingHealth(L.Callback):
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         """The loss's graph still stands."""
         if self.policy != "off":
-            self.monitor.backward(loss)
+            self._act(trainer, self.monitor.backward(loss))
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Which gradients exist."""
         if self.policy != "off":
-            self.monitor.after_backward()
+            self._act(trainer, self.monitor.after_backward())
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
         """Gradients are complete, values are old."""

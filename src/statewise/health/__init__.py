@@ -2,7 +2,7 @@
 
 from statewise.health.findings import Cause, Finding, Severity, UnhealthyTraining
 from statewise.health.monitor import HealthMonitor
-from statewise.health.rule import Rule
-from statewise.health.rules import RULES
+from statewise.health.rule import Kind, Rule
+from statewise.health.rules import KINDS, RULES
 
-__all__ = ["RULES", "Cause", "Finding", "HealthMonitor", "Rule", "Severity", "UnhealthyTraining"]
+__all__ = ["KINDS", "RULES", "Cause", "Finding", "HealthMonitor", "Kind", "Rule", "Severity", "UnhealthyTraining"]

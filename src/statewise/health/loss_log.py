@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from statewise.health.signals import LoggedLoss
+from statewise.health.signals import LoggedLoss, LoggedLosses
 
 _COMPARISONS = 3
 
@@ -41,19 +41,20 @@ class LossLog:
         if self.open and loss.dtype is torch.float64:
             self._returned.append(loss.detach())
 
-    def compare(self) -> tuple[LoggedLoss, ...] | None:
+    def compare(self) -> LoggedLosses | None:
         """Logged values that are the float32 rounding of a returned loss; None where there is nothing to compare."""
         if not self._values or not self._returned:
             return None
         losses = [float(loss) * self._accumulate for loss in self._returned]
-        return tuple(
+        rounded = tuple(
             LoggedLoss(name=name, value=value, returned=loss, rounded="float32")
             for name, value in ((name, float(value)) for name, value in self._values.items())
             for loss in losses
             if abs(value - loss) > 1e-15 * abs(loss) and value == float(np.float32(loss))
         )
+        return LoggedLosses(rounded)
 
-    def end_batch(self) -> tuple[LoggedLoss, ...] | None:
+    def end_batch(self) -> LoggedLosses | None:
         """The last comparison of this batch; what it was made from is forgotten."""
         found = self.compare()
         self._compared += found is not None

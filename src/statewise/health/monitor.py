@@ -1,7 +1,6 @@
 """The health of one run: fed by a training loop's events, it asks the rules and keeps the findings. Knows no Trainer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,47 +14,35 @@ from statewise.health.flow import Call, FlowRecorder
 from statewise.health.ledger import SHORTEST_RUN
 from statewise.health.loop import LoopCounter
 from statewise.health.loss_log import LossLog
+from statewise.health.observer import Observer, Run
+from statewise.health.observers import OBSERVERS
 from statewise.health.parameters import IdentityWatch, take_inventory
+from statewise.health.readings import Readings
 from statewise.health.rehearsal import CannotRehearse, Stage, rehearse
 from statewise.health.rule import Rule
-from statewise.health.rules import RULES
-from statewise.health.signals import Facts, Influence, LearningRate, Presence, Steps, Supervision, SupervisionPair
+from statewise.health.rules import KINDS, RULES
+from statewise.health.setting import Setting
+from statewise.health.signals import (
+    Facts,
+    Influence,
+    LearningRate,
+    LearningRates,
+    Presence,
+    Signal,
+    Steps,
+    Supervision,
+    SupervisionPair,
+    Wiring,
+)
 from statewise.health.tracks import suspicious, tracks
 from statewise.health.updates import UpdateMonitor
 from statewise.health.verdict import explains, report
 
 _PRESENCE_BATCHES = 20
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_CONCERNED: dict[str, list[tuple[int, Rule]]] = {}
+_CONCERNED: dict[type[Signal], list[tuple[int, Rule]]] = {}
 for _index, _rule in enumerate(RULES):
     _CONCERNED.setdefault(_rule.needs, []).append((_index, _rule))
-# Why a check has not run, in the words of health.json, until something better is known.
-_WAITING = {
-    "wiring": "the fit did not start",
-    "first": "no optimizer step was reached",
-    "influence": "no training batch was reached",
-    "logged": "no float64 loss was logged",
-    "supervision": "no validation batch was reached",
-    "steps": "fewer than 5 optimizer steps were made",
-    "rates": "no optimizer step was made",
-    "loop": "no training batch was reached",
-    "presence": "fewer than 20 batches and no whole epoch were seen",
-}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What the loop around the module is like."""
-
-    # Indices of optimizers whose lr a scheduler sets.
-    scheduled: frozenset[int] = frozenset()
-    manual: bool = False
-    accumulate: int = 1
-    # A GradScaler may skip steps.
-    scaler: bool = False
-    # Attributes of the framework's base class, and types never looked into.
-    skip: frozenset[str] = frozenset()
-    opaque: tuple[type, ...] = ()
 
 
 class HealthMonitor:
@@ -71,18 +58,22 @@ class HealthMonitor:
         self.patterns = {"frozen": tuple(frozen), "constants": tuple(constants), "conditional": tuple(conditional)}
         self.findings: list[Finding] = []
         self._ran: set[int] = set()
-        self._why = dict(_WAITING)
+        self._unable: dict[type[Signal], str] = {}
+        self.observers: list[Observer] = []
+        self._memories: dict[str, dict[str, Any]] = {}
         self._ledgers: dict[str, Any] = {}
         self._supervision: dict[str, Supervision] = {}
         self.ask_again: set[str] = set()  # steps whose last batch could not show what the loss looks at
         self.updates: list[UpdateMonitor] = []
         self.flow: FlowRecorder | None = None
+        self.run: Run | None = None
 
     # -- the run begins ------------------------------------------------------------------------------------------
 
     def start(self, module: nn.Module, optimizers: Sequence[Optimizer], setting: Setting, step: int) -> list[Finding]:
         """Take the inventory and judge what can be judged before anything runs."""
         self.module, self.optimizers, self.setting = module, list(optimizers), setting
+        self.run = None
         self._loop = LoopCounter(setting.accumulate, setting.manual, setting.scaler)
         self._listen_for = 1
         self._judged: set[int] = set()
@@ -91,10 +82,16 @@ class HealthMonitor:
         self.first_step = FirstStep()
         self.losses = LossLog(setting.accumulate)
         self.updates = []
-        return self._take(step)
+        self.observers = [observer() for observer in OBSERVERS]
+        for observer in self.observers:
+            if memory := self._memories.get(type(observer).__name__):
+                observer.load_state_dict(memory)
+        found = self._take(step)
+        self.run = Run(module, self.optimizers, setting, Readings(), self.inventory, self.declared, step)
+        return found + self._tell("start")
 
     def _take(self, step: int) -> list[Finding]:
-        self._keep_ledgers()
+        self._keep_memories()
         self.inventory = take_inventory(self.module, self.optimizers, self.setting.scheduled)
         self.candidates = scan_attributes(self.module, self.setting.skip, self.setting.opaque)
         self.hidden = tuple(fact for fact, _ in self.candidates.values())
@@ -107,7 +104,9 @@ class HealthMonitor:
             update.bias_before_norm = norms
             if str(number) in self._ledgers:
                 update.load_state_dict(self._ledgers[str(number)])
-        return self._judge(step, wiring=True)
+        if self.run is not None:
+            self.run.inventory, self.run.declared = self.inventory, self.declared
+        return self._judge(step, Wiring())
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
@@ -118,7 +117,8 @@ class HealthMonitor:
             self._listen_for -= 1
             self._forget_graph()
             self.flow = FlowRecorder(self.module, batch)
-        return found
+        self._at(step).batch += 1
+        return found + self._tell("begin_batch", batch)
 
     def rehearse(self, step_name: str, batch: Any, batch_idx: int, stage: Stage, step: int) -> list[Finding]:
         """Ask a copy of the module: once before the first training step, once at the first validation batch."""
@@ -131,14 +131,14 @@ class HealthMonitor:
         try:
             outcome = rehearse(self.module, step_name, batch, batch_idx, candidates, stage)
         except CannotRehearse as error:
-            for need in ("influence", "supervision") if training else ("supervision",):
-                self._why[need] = f"a trial of {step_name} on a copy failed: {error}"
+            for kind in (Influence, SupervisionPair) if training else (SupervisionPair,):
+                self._unable[kind] = f"a trial of {step_name} on a copy failed: {error}"
             return []
         found: list[Finding] = []
         if training:
-            found += self._judge(step, influence=Influence(outcome.shaping))
+            found += self._judge(step, Influence(outcome.shaping))
         if outcome.supervision is None:
-            self._why["supervision"] = outcome.why
+            self._unable[SupervisionPair] = outcome.why
             if outcome.ask_again:
                 self.ask_again.add(step_name)
             return found
@@ -146,20 +146,22 @@ class HealthMonitor:
         train, validation = self._supervision.get("training_step"), self._supervision.get("validation_step")
         if train is not None and validation is not None:
             pair = SupervisionPair(train, validation)
-            found += self._judge(step, supervision=pair)
+            found += self._judge(step, pair)
         return found
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor) -> list[Finding]:
         """Before a backward pass: the graph still stands."""
         self._loop.backward()
         if len(self._judged) < len(self.optimizers) or self.flow is not None:
             self.first_step.add(loss)
         self.losses.returned(loss)
+        return self._tell("backward", loss)
 
-    def after_backward(self) -> None:
+    def after_backward(self) -> list[Finding]:
         """After a backward pass: which gradients exist."""
         if len(self._judged) < len(self.optimizers):
             self.first_step.note_gradients(self.module)
+        return self._tell("after_backward")
 
     def before_update(self, optimizer: Optimizer, step: int) -> list[Finding]:
         """Gradients are there, values are still old: the moment of truth at the first step."""
@@ -169,7 +171,8 @@ class HealthMonitor:
         self._loop.attempt()
         found = self._judge_first(number, step)
         self.updates[number].before()
-        return found
+        self._at(step)
+        return found + self._tell("before_update", number)
 
     def after_update(self, optimizer: Optimizer, step: int, read: bool) -> list[Finding]:
         """The update is made. read: transfer and judge now (each step on a CPU, now and then on an accelerator)."""
@@ -180,6 +183,8 @@ class HealthMonitor:
         update = self.updates[number]
         update.after()
         self._loop.update(with_gradients=not bool(update.pending[-1].absent.all()) if update.names else True)
+        self._at(step)
+        found += self._tell("after_update", number)
         if read:
             found += self._read(number, step)
         return found
@@ -194,23 +199,31 @@ class HealthMonitor:
             self._forget_graph()
         for update in self.updates:
             update.skip()
-        found = self._judge(step, logged=self.losses.end_batch())
+        found = self._judge(step, self.losses.end_batch())
+        self._at(step)
+        found += self._tell("end_batch")
         if self._loop.batches == _PRESENCE_BATCHES:
             found += self._judge_presence(step)
-        return found + self._judge(step, loop=self._loop.facts())
+        return found + self._judge(step, self._loop.facts())
 
     def end_epoch(self, step: int) -> list[Finding]:
         """All pending readings are judged; a module that was silent for a whole epoch is named."""
+        self._at(step)
         found = [finding for number in range(len(self.updates)) for finding in self._read(number, step)]
+        found += self._tell("end_epoch")
         self._loop.epoch_ended = True
         found += self._judge_presence(step)
-        return found + self._judge(step, loop=self._loop.facts())
+        return found + self._judge(step, self._loop.facts())
 
     def close(self) -> None:
         """Remove every hook and let go of graphs and copies."""
         if self.updates:
             self._forget_graph()
-        self._keep_ledgers()
+        for observer in self.observers:
+            observer.close()
+        if self.run is not None:
+            self.run.readings.clear()
+        self._keep_memories()
 
     # -- what is known -------------------------------------------------------------------------------------------
 
@@ -226,36 +239,59 @@ class HealthMonitor:
     def report(self) -> dict[str, Any]:
         """Verdict, findings and checks."""
         checks = []
-        for rule_id in dict.fromkeys(rule.id for rule in RULES):
-            rules = [(index, rule) for index, rule in enumerate(RULES) if rule.id == rule_id]
+        unable = self._unable | {kind: why for observer in self.observers for kind, why in observer.unable.items()}
+        for kind in KINDS:
+            rules = [(index, rule) for index, rule in enumerate(RULES) if rule.kind is kind]
             waiting = [rule for index, rule in rules if index not in self._ran]
             ran = len(waiting) < len(rules)
-            why = "" if ran else self._why[waiting[0].needs]
-            checks.append({"name": rule_id, "ran": ran, "why": why})
+            why = "" if ran else unable.get(waiting[0].needs, waiting[0].needs.waiting)
+            checks.append({"name": kind.id, "ran": ran, "why": why})
         return report(self.findings, checks)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values: findings, what was usual for each parameter."""
-        self._keep_ledgers()
-        return {"findings": [finding.as_dict() for finding in self.findings], "ledgers": self._ledgers}
+        self._keep_memories()
+        return {
+            "findings": [finding.as_dict() for finding in self.findings],
+            "ledgers": self._ledgers,
+            "observers": self._memories,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over from a run that was interrupted."""
         self.findings = [Finding.from_dict(values) for values in state["findings"]]
         self._ledgers = dict(state["ledgers"])
+        self._memories = dict(state.get("observers", {}))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _judge(self, step: int, **news: Any) -> list[Finding]:
+    def _at(self, step: int) -> Run:
+        """The run that observers see, at this number of completed steps."""
+        if self.run is None:
+            raise RuntimeError("the monitor was not started")
+        self.run.step = step
+        return self.run
+
+    def _tell(self, event: str, *news: Any) -> list[Finding]:
+        """Every observer hears of an event; what it makes of it is judged."""
+        if self.run is None:
+            return []
+        found: list[Finding] = []
+        for observer in self.observers:
+            for signal in getattr(observer, event)(self.run, *news):
+                found += self._judge(self.run.step, signal)
+        return found
+
+    def _judge(self, step: int, *signals: Signal | None) -> list[Finding]:
         """Ask the rules that some news concerns."""
         found: list[Finding] = []
-        for field, value in news.items():
-            if value is None:
+        for signal in signals:
+            if signal is None:
                 continue
-            facts = Facts(step, self.inventory, self.declared, self.hidden, **{field: value})
-            for index, rule in _CONCERNED.get(field, ()):
+            facts = Facts(step, self.inventory, self.declared, self.hidden)
+            for index, rule in _CONCERNED.get(type(signal), ()):
                 self._ran.add(index)
-                found += [finding for finding in rule.check(facts) if self.add(finding)]
+                found += [finding for finding in rule.check(facts, signal) if self.add(finding)]
         return found
 
     def _number(self, optimizer: Optimizer) -> int | None:
@@ -280,14 +316,15 @@ class HealthMonitor:
             self.module, held, self.inventory, self.candidates, self._calls, self.flow, self.setting.manual
         )
         self.reached = (self.reached or frozenset()) | first.reached | first.with_gradient
-        return found + self._judge(step, first=first, logged=self.losses.compare())
+        return found + self._judge(step, first, self.losses.compare())
 
     def _read(self, number: int, step: int) -> list[Finding]:
         update = self.updates[number]
+        found = self._judge(step, *self.run.readings.read()) if self.run is not None else []
         if not update.pending:
-            return []
+            return found
         update.flush()
-        found = self._judge(step, rates=self._rates(number, update))
+        found += self._judge(step, self._rates(number, update))
         if any(not parameter.requires_grad for parameter in update.parameters):
             # Switched off during the run: the wiring rules say what it means.
             return found + self._take(step)
@@ -296,7 +333,7 @@ class HealthMonitor:
             self._listen_for = 1
         # Rules on steps have nothing to look at: that is an answer too.
         if update.ledger.steps >= SHORTEST_RUN:
-            self._ran.update(index for index, _ in _CONCERNED["steps"])
+            self._ran.update(index for index, _ in _CONCERNED[Steps])
         if not len(suspicious(update)):
             return found
         chosen = tracks(update, self._settled())
@@ -307,13 +344,13 @@ class HealthMonitor:
             self._listen_for = 1
         alive = frozenset(name for i, name in enumerate(update.names) if update.ledger.none_run[i] == 0)
         steps = Steps(optimizer=number, tracks=chosen, calls=self._calls, fresh=fresh, reached=alive)
-        return found + self._judge(step, steps=steps)
+        return found + self._judge(step, steps)
 
-    def _rates(self, number: int, update: UpdateMonitor) -> tuple[LearningRate, ...]:
+    def _rates(self, number: int, update: UpdateMonitor) -> LearningRates:
         if not update.lr_zero_run.any():
-            return ()
+            return LearningRates(())
         groups = [index for index, group in enumerate(self.inventory.groups) if group.optimizer == number]
-        return tuple(
+        rates = tuple(
             LearningRate(
                 group=group,
                 zero_run=int(run),
@@ -322,6 +359,7 @@ class HealthMonitor:
             )
             for group, run, positive in zip(groups, update.lr_zero_run, update.lr_positive, strict=False)
         )
+        return LearningRates(rates)
 
     def _judge_presence(self, step: int) -> list[Finding]:
         silent = {
@@ -333,7 +371,7 @@ class HealthMonitor:
             and update.parameters[index].requires_grad
         }
         presence = Presence(self._loop.batches, self._loop.epoch_ended, frozenset(silent - self._settled()))
-        return self._judge(step, presence=presence)
+        return self._judge(step, presence)
 
     def _settled(self) -> set[str]:
         """Parameters of which something is said already."""
@@ -348,10 +386,13 @@ class HealthMonitor:
         self.flow = None
         self.first_step.clear()
 
-    def _keep_ledgers(self) -> None:
+    def _keep_memories(self) -> None:
         for number, update in enumerate(self.updates):
             update.flush()
             self._ledgers[str(number)] = update.state_dict()
+        for observer in self.observers:
+            if memory := observer.state_dict():
+                self._memories[type(observer).__name__] = memory
 
 
 def _covers(said: Finding, new: Finding) -> bool:

@@ -1,11 +1,25 @@
-"""What the rules are given: plain facts about one moment of a run. Every field but the first three may be unknown."""
+"""What the rules are given: the facts of a run, and signals, each one kind of news about it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from statewise.health.attributes import HiddenTensor
 from statewise.health.declared import Declared
 from statewise.health.flow import Call
 from statewise.health.parameters import Inventory
+
+
+class Signal:
+    """One kind of news. A rule names the kind that it judges; `waiting` says why it has not been judged while none came."""
+
+    waiting: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Wiring(Signal):
+    """The inventory was taken: at the start, and whenever parameters, modules or groups are no longer the same objects."""
+
+    waiting: ClassVar[str] = "the fit did not start"
 
 
 @dataclass(frozen=True)
@@ -29,8 +43,10 @@ class PrecisionLoss:
 
 
 @dataclass(frozen=True)
-class FirstBackward:
+class FirstBackward(Signal):
     """What the first update of an optimizer has to work with: its backward passes since the run began."""
+
+    waiting: ClassVar[str] = "no optimizer step was reached"
 
     # Parameters the update is meant to move, those that a loss reaches, and those with a gradient.
     held: frozenset[str]
@@ -48,8 +64,10 @@ class FirstBackward:
 
 
 @dataclass(frozen=True)
-class Influence:
+class Influence(Signal):
     """Gradients of the loss with respect to hidden tensors that ask for none (the non-parameter probe)."""
+
+    waiting: ClassVar[str] = "no training batch was reached"
 
     shaping: tuple[HiddenTensor, ...]
 
@@ -62,6 +80,15 @@ class LoggedLoss:
     value: float
     returned: float
     rounded: str
+
+
+@dataclass(frozen=True)
+class LoggedLosses(Signal):
+    """Logged values that are the rounding of a returned loss; none where all are the loss itself."""
+
+    waiting: ClassVar[str] = "no float64 loss was logged"
+
+    losses: tuple[LoggedLoss, ...]
 
 
 @dataclass(frozen=True)
@@ -82,8 +109,10 @@ class Supervision:
 
 
 @dataclass(frozen=True)
-class SupervisionPair:
+class SupervisionPair(Signal):
     """The same question asked of the training and of the validation step."""
+
+    waiting: ClassVar[str] = "no validation batch was reached"
 
     train: Supervision
     validation: Supervision
@@ -123,8 +152,10 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(Signal):
     """The per-step ledger of one optimizer, cut down to the parameters that give reason to look."""
+
+    waiting: ClassVar[str] = "fewer than 5 optimizer steps were made"
 
     optimizer: int
     tracks: tuple[Track, ...]
@@ -145,8 +176,19 @@ class LearningRate:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LearningRates(Signal):
+    """The groups of one optimizer after a step; empty where every lr is above 0."""
+
+    waiting: ClassVar[str] = "no optimizer step was made"
+
+    rates: tuple[LearningRate, ...]
+
+
+@dataclass(frozen=True)
+class Loop(Signal):
     """What the training loop did so far: backward passes, updates begun and updates made, in this process."""
+
+    waiting: ClassVar[str] = "no training batch was reached"
 
     batches: int
     backwards: int
@@ -162,8 +204,10 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Presence:
+class Presence(Signal):
     """Which parameters took part in any of the run's batches so far."""
+
+    waiting: ClassVar[str] = "fewer than 20 batches and no whole epoch were seen"
 
     batches: int
     epoch_ended: bool
@@ -172,18 +216,9 @@ class Presence:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that is known at one moment. A rule runs where every field it needs is there."""
+    """What is known whatever the news: completed optimizer steps, who is who, what is declared and what is hidden."""
 
     step: int
     inventory: Inventory
     declared: Declared
     hidden: tuple[HiddenTensor, ...] = ()
-    wiring: bool | None = None
-    first: FirstBackward | None = None
-    influence: Influence | None = None
-    logged: tuple[LoggedLoss, ...] | None = None
-    supervision: SupervisionPair | None = None
-    steps: Steps | None = None
-    rates: tuple[LearningRate, ...] | None = None
-    loop: Loop | None = None
-    presence: Presence | None = None

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rules import RULES
+from statewise.health.rules import KINDS
 
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_CAUSE = {rule.id: rule.cause for rule in RULES}
+_CAUSE = {kind.id: kind.cause for kind in KINDS}
 
 
 def primary(findings: Sequence[Finding]) -> list[Finding]:

@@ -1,55 +1,16 @@
-"""The rules, one question a file, in the order in which causes explain one another."""
+"""The rules, one question a file, each found here by its RULES, in the order in which causes explain one another."""
 
-from statewise.health.rule import Rule
-from statewise.health.rules import (
-    dtype_round_trip,
-    frozen_but_trains,
-    frozen_by_mistake,
-    gradients_not_applied,
-    graph_cut,
-    hidden_module,
-    logged_loss_rounded,
-    loss_detached,
-    not_in_optimizer,
-    nothing_trainable,
-    pattern_matches_nothing,
-    plain_tensor,
-    stale_optimizer,
-    supervision_mismatch,
-    unused,
-    update_lost,
-    weight_decay_only,
-    written_back,
-    zero_gradient,
-    zero_learning_rate,
-)
+import pkgutil
+from importlib import import_module
 
-RULES: tuple[Rule, ...] = (
-    gradients_not_applied.FIRST,
-    gradients_not_applied.LOOP,
-    gradients_not_applied.REMOVED,
-    loss_detached.RULE,
-    pattern_matches_nothing.RULE,
-    plain_tensor.CONTRACT,
-    plain_tensor.LEAVES,
-    plain_tensor.PROBE,
-    hidden_module.RULE,
-    frozen_by_mistake.RULE,
-    nothing_trainable.RULE,
-    stale_optimizer.RULE,
-    not_in_optimizer.RULE,
-    frozen_but_trains.RULE,
-    zero_learning_rate.START,
-    zero_learning_rate.STEPS,
-    written_back.RULE,
-    update_lost.EFFECT,
-    graph_cut.FIRST,
-    graph_cut.STEPS,
-    unused.RULE,
-    zero_gradient.RULE,
-    weight_decay_only.RULE,
-    update_lost.ROUNDING,
-    dtype_round_trip.RULE,
-    logged_loss_rounded.RULE,
-    supervision_mismatch.RULE,
-)
+from statewise.health.rule import Kind, Rule
+
+
+def _found() -> tuple[Rule, ...]:
+    modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    rules: list[Rule] = [rule for module in modules for rule in module.RULES]
+    return tuple(sorted(rules, key=lambda rule: (rule.kind.cause, rule.kind.id)))
+
+
+RULES = _found()
+KINDS: tuple[Kind, ...] = tuple({rule.kind.id: rule.kind for rule in RULES}.values())

@@ -3,20 +3,17 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, FirstBackward
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """Casts inside the loss's graph from float64 to less."""
-    first = facts.first
-    if first is None:
-        return
     for loss in dict.fromkeys(first.precision):
         where = f"inside `{loss.place}`" if loss.place else "on the way from the model's output to the returned loss"
         back = f" and back to {loss.source}" if loss.comes_back else ""
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.WARNING,
             facts.step,
             (),
@@ -27,4 +24,5 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("dtype-round-trip", ("N2", "N3"), Cause.NUMERICS, "first", check)
+KIND = Kind("dtype-round-trip", ("N2", "N3"), Cause.NUMERICS)
+RULES = (Rule(KIND, FirstBackward, check),)

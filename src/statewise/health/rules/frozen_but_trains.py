@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Wiring
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """A declared parameter with requires_grad in a group whose lr is, or will be, above 0."""
     groups = facts.inventory.groups
     names = tuple(
@@ -20,7 +20,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     )
     if names:
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             names,
@@ -30,4 +30,5 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("frozen-but-trains", ("R7",), Cause.WIRING, "wiring", check)
+KIND = Kind("frozen-but-trains", ("R7",), Cause.WIRING)
+RULES = (Rule(KIND, Wiring, check),)

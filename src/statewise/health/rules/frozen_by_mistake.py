@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.parameters import ModuleFact, ParameterFact
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Wiring
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """Contradictions with a contract are errors; an odd one out is probably wrong; a whole block is a fact."""
     inventory, declared = facts.inventory, facts.declared
     by_name = {fact.name: fact for fact in inventory.parameters}
@@ -23,7 +23,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     contradicted = tuple(name for name in by_name if name in frozen and name in declared.trainable)
     if contradicted:
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             contradicted,
@@ -44,7 +44,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             odd.extend(off)
     if odd:
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.WARNING,
             facts.step,
             tuple(odd),
@@ -54,7 +54,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
     if blocks:
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.INFO,
             facts.step,
             tuple(blocks),
@@ -100,4 +100,5 @@ def _low_rank(whole: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) ->
     return rank < min(whole) and ((a[0], b[1]) == whole or (b[1], a[0]) == whole)
 
 
-RULE = Rule("frozen-by-mistake", ("R5",), Cause.REGISTRATION, "wiring", check)
+KIND = Kind("frozen-by-mistake", ("R5",), Cause.REGISTRATION)
+RULES = (Rule(KIND, Wiring, check),)

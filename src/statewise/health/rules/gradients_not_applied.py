@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, FirstBackward, Loop, Steps
 
 # training_step may return None for a batch without targets now and then.
 _EMPTY_AT_START = 3
@@ -15,10 +15,9 @@ _BACKWARDS_MANUAL = 20
 _SKIPPED = 10
 
 
-def check_first(facts: Facts) -> Iterator[Finding]:
+def check_first(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """The first update is about to run and not one of its parameters has a gradient."""
-    first = facts.first
-    if first is None or not first.held or first.with_gradient:
+    if not first.held or first.with_gradient:
         return
     names = tuple(sorted(first.held - facts.declared.conditional))
     if first.manual and first.backwards == 0:
@@ -45,11 +44,8 @@ def check_first(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_loop(facts: Facts) -> Iterator[Finding]:
+def check_loop(facts: Facts, loop: Loop) -> Iterator[Finding]:
     """Counted over the run: updates without gradients, and backward passes without updates."""
-    loop = facts.loop
-    if loop is None:
-        return
     started = loop.updates > loop.empty_updates
     if loop.empty_updates >= (_EMPTY_LATER if started else _EMPTY_AT_START):
         if loop.backward_before_empty:
@@ -83,10 +79,9 @@ def check_loop(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_removed(facts: Facts) -> Iterator[Finding]:
+def check_removed(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Non-zero after backward, exactly zero at the update."""
-    steps = facts.steps
-    names = tuple(track.name for track in steps.tracks if track.removed) if steps is not None else ()
+    names = tuple(track.name for track in steps.tracks if track.removed)
     if names:
         yield _finding(
             facts,
@@ -102,9 +97,12 @@ def _trained(facts: Facts) -> tuple[str, ...]:
 
 def _finding(facts: Facts, names: tuple[str, ...], text: str) -> Finding:
     how = "health.policy=warn lets it run" if len(names) != 1 else f"health.conditional=[{names[0]}]"
-    return Finding(FIRST.id, Severity.ERROR, facts.step, names, f"{text}. Intended: {how}", {"parameters": len(names)})
+    return Finding(KIND.id, Severity.ERROR, facts.step, names, f"{text}. Intended: {how}", {"parameters": len(names)})
 
 
-FIRST = Rule("gradients-not-applied", ("O8", "O10"), Cause.LOOP, "first", check_first)
-LOOP = Rule("gradients-not-applied", ("O8", "O9", "O12"), Cause.LOOP, "loop", check_loop)
-REMOVED = Rule("gradients-not-applied", ("O10", "O11"), Cause.LOOP, "steps", check_removed)
+KIND = Kind("gradients-not-applied", ("O10", "O11", "O12", "O8", "O9"), Cause.LOOP)
+RULES = (
+    Rule(KIND, FirstBackward, check_first),
+    Rule(KIND, Loop, check_loop),
+    Rule(KIND, Steps, check_removed),
+)

@@ -4,21 +4,20 @@ from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.flow import Call, Cut, locate
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts, Track
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, FirstBackward, Steps, Track
 
 # A layer whose output is dropped may be one that is dropped at random.
 _STEPS_DROPPED = 3
 _CONTAINERS = frozenset({"ParameterList", "ParameterDict", "ModuleList", "ModuleDict"})
 
 
-def check_first(facts: Facts) -> Iterator[Finding]:
+def check_first(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """Before an optimizer's first update: in the optimizer, not reached by any backward pass, and without a gradient.
 
     The graph alone is only a suspicion (re-entrant checkpointing hides leaves); no gradient after backward is the proof.
     """
-    first = facts.first
-    if first is None or first.backwards == 0 or (not first.with_gradient and not first.reached and not first.calls):
+    if first.backwards == 0 or (not first.with_gradient and not first.reached and not first.calls):
         return
     lost = sorted(first.held - first.reached - first.with_gradient - facts.declared.conditional - facts.declared.frozen)
     if not any(call.out_reached for call in first.calls) and not first.reached:
@@ -28,11 +27,8 @@ def check_first(facts: Facts) -> Iterator[Finding]:
             yield _finding(facts, cut, first.calls, "")
 
 
-def check_steps(facts: Facts) -> Iterator[Finding]:
+def check_steps(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Later: the output of a module is dropped in every batch, or gradients stopped coming."""
-    steps = facts.steps
-    if steps is None:
-        return
     stopped = [t for t in steps.tracks if t.none_unusual and t.ever_alive and steps.fresh]
     dropped = [t for t in steps.tracks if t.none_run >= _STEPS_DROPPED and not t.ever_alive]
     for tracks, late in ((stopped, True), (dropped, False)):
@@ -95,7 +91,7 @@ def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str) -> Fin
         )
         fix = "use the tensor itself, not float(), .item(), .detach() or a new tensor made of its value"
     return Finding(
-        FIRST.id,
+        KIND.id,
         Severity.ERROR,
         facts.step,
         names,
@@ -104,5 +100,8 @@ def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str) -> Fin
     )
 
 
-FIRST = Rule("graph-cut", ("G1", "G2", "G4"), Cause.GRAPH, "first", check_first)
-STEPS = Rule("graph-cut", ("G1", "G2", "G4"), Cause.GRAPH, "steps", check_steps)
+KIND = Kind("graph-cut", ("G1", "G2", "G4"), Cause.GRAPH)
+RULES = (
+    Rule(KIND, FirstBackward, check_first),
+    Rule(KIND, Steps, check_steps),
+)

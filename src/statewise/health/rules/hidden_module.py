@@ -3,15 +3,12 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
-from statewise.health.signals import AlienLeaf, Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import AlienLeaf, Facts, FirstBackward
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """Leaves of the loss's graph that are nn.Parameters, yet no parameter of this module."""
-    first = facts.first
-    if first is None:
-        return
     aliens = [leaf for leaf in first.aliens if leaf.is_parameter]
     by_module: dict[str, list[AlienLeaf]] = {}
     for leaf in aliens:
@@ -34,7 +31,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             fix = "make it an nn.Parameter attribute of the module itself (a product or a cast of one is none)"
         blind = "the checkpoint and .to() cannot see" if trained else "the optimizer, the checkpoint and .to() cannot see"
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.WARNING if trained else Severity.ERROR,
             facts.step,
             names,
@@ -44,4 +41,5 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("hidden-module", ("R1",), Cause.REGISTRATION, "first", check)
+KIND = Kind("hidden-module", ("R1",), Cause.REGISTRATION)
+RULES = (Rule(KIND, FirstBackward, check),)

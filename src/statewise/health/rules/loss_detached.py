@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, FirstBackward
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """Backward ran over a graph without a single parameter, registered or hidden."""
-    first = facts.first
-    if first is None or first.backwards == 0 or not first.complete or not first.held:
+    if first.backwards == 0 or not first.complete or not first.held:
         return
     if first.reached or first.with_gradient or any(leaf.hidden or leaf.is_parameter for leaf in first.aliens):
         return
@@ -18,7 +17,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if any(call.in_reached or call.out_reached for call in first.calls):
         return
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.ERROR,
         facts.step,
         tuple(sorted(first.held)),
@@ -29,4 +28,5 @@ def check(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("loss-detached", ("G3",), Cause.LOOP, "first", check)
+KIND = Kind("loss-detached", ("G3",), Cause.LOOP)
+RULES = (Rule(KIND, FirstBackward, check),)

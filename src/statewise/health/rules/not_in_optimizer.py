@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.parameters import Inventory, ParameterFact
-from statewise.health.rule import Rule
+from statewise.health.rule import Kind, Rule
 from statewise.health.rules.stale_optimizer import pair_stale
-from statewise.health.signals import Facts
+from statewise.health.signals import Facts, Wiring
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """Parameters with requires_grad whose identity is in no group, and no older copy of them either."""
     inventory = facts.inventory
     replaced = {new.name for _, new in pair_stale(facts)}
@@ -29,7 +29,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     else:
         state = f"the optimizer holds {len(held)} of {len(inventory.parameters)} parameters"
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.ERROR,
         facts.step,
         names,
@@ -57,4 +57,5 @@ def _described(inventory: Inventory, missing: list[ParameterFact]) -> str:
     return listed(sorted(names))
 
 
-RULE = Rule("not-in-optimizer", ("O1", "R6"), Cause.WIRING, "wiring", check)
+KIND = Kind("not-in-optimizer", ("O1", "R6"), Cause.WIRING)
+RULES = (Rule(KIND, Wiring, check),)

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Wiring
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """No parameter asks for a gradient, or none of those that an optimizer holds does."""
     inventory = facts.inventory
     if not inventory.parameters:
         if any(tensor.kind == "module" for tensor in facts.hidden):
             return  # hidden-module says what is wrong
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             (),
@@ -28,7 +28,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         if facts.declared.frozen.issuperset(names):
             return
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             names,
@@ -37,4 +37,5 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("nothing-trainable", ("P3",), Cause.WIRING, "wiring", check)
+KIND = Kind("nothing-trainable", ("P3",), Cause.WIRING)
+RULES = (Rule(KIND, Wiring, check),)

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Wiring
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """A pattern with a typo would otherwise protect nothing, or excuse nothing, in silence."""
     for miss in facts.declared.unmatched:
         hint = f", did you mean `{miss.nearest}`" if miss.nearest else ""
         yield Finding(
-            RULE.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             (),
@@ -22,4 +22,5 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("pattern-matches-nothing", ("P9",), Cause.REGISTRATION, "wiring", check)
+KIND = Kind("pattern-matches-nothing", ("P9",), Cause.REGISTRATION)
+RULES = (Rule(KIND, Wiring, check),)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from statewise.health.attributes import HiddenTensor
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, FirstBackward, Influence, Wiring
 
 # Names that state-space models give to what they learn. They set a severity for other people's modules, nothing else.
 _LEARNT = re.compile(
@@ -14,7 +14,7 @@ _LEARNT = re.compile(
 )
 
 
-def check_contract(facts: Facts) -> Iterator[Finding]:
+def check_contract(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """A layer declares that a tensor trains, and holds it as something that cannot."""
     registered = {name for fact in facts.inventory.parameters for name in (fact.name, *fact.aliases)}
     hidden = {tensor.name: tensor for tensor in facts.hidden}
@@ -23,7 +23,7 @@ def check_contract(facts: Facts) -> Iterator[Finding]:
         kind = "a buffer" if tensor is not None and tensor.kind == "buffer" else "a plain tensor"
         what = f"is {kind}, not an nn.Parameter" if tensor is not None else "is not among the registered parameters"
         yield Finding(
-            CONTRACT.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             (name,),
@@ -33,11 +33,8 @@ def check_contract(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_leaves(facts: Facts) -> Iterator[Finding]:
+def check_leaves(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """requires_grad tensors in the graph that are no parameters: gradients pile up on them and nobody takes them."""
-    first = facts.first
-    if first is None:
-        return
     leaves = [
         leaf.hidden for leaf in first.aliens
         if leaf.hidden is not None and not leaf.is_parameter and not leaf.in_optimizer
@@ -46,7 +43,7 @@ def check_leaves(facts: Facts) -> Iterator[Finding]:
     if leaves:
         names = tuple(tensor.name for tensor in leaves)
         yield Finding(
-            LEAVES.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             names,
@@ -57,11 +54,9 @@ def check_leaves(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_probe(facts: Facts) -> Iterator[Finding]:
+def check_probe(facts: Facts, influence: Influence) -> Iterator[Finding]:
     """Tensors without requires_grad that the loss has a gradient for: they shape it and cannot train."""
-    if facts.influence is None:
-        return
-    shaping = [t for t in facts.influence.shaping if not _declared(facts, t) and t.name not in facts.declared.trainable]
+    shaping = [t for t in influence.shaping if not _declared(facts, t) and t.name not in facts.declared.trainable]
     # A layer with a contract has said what trains and what is constant: what it left out is a mistake.
     strict = {module.path for module in facts.inventory.modules if module.contract is not None}
     suspects = [tensor for tensor in shaping if _LEARNT.fullmatch(re.findall(r"[A-Za-z]\w*", tensor.name)[-1])]
@@ -76,7 +71,7 @@ def check_probe(facts: Facts) -> Iterator[Finding]:
         kind = "a buffer" if kinds == {"buffer"} else "a plain tensor" if "buffer" not in kinds else "no nn.Parameter"
         saved = "" if kinds == {"buffer"} else ", not saved, not moved by .to()"
         yield Finding(
-            PROBE.id,
+            KIND.id,
             severity,
             facts.step,
             names,
@@ -91,6 +86,9 @@ def _declared(facts: Facts, tensor: HiddenTensor) -> bool:
     return tensor.name in facts.declared.constants
 
 
-CONTRACT = Rule("plain-tensor", ("R2", "R4"), Cause.REGISTRATION, "wiring", check_contract)
-LEAVES = Rule("plain-tensor", ("R3",), Cause.REGISTRATION, "first", check_leaves)
-PROBE = Rule("plain-tensor", ("R2", "R4"), Cause.REGISTRATION, "influence", check_probe)
+KIND = Kind("plain-tensor", ("R2", "R3", "R4"), Cause.REGISTRATION)
+RULES = (
+    Rule(KIND, Wiring, check_contract),
+    Rule(KIND, FirstBackward, check_leaves),
+    Rule(KIND, Influence, check_probe),
+)

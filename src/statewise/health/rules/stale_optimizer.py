@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.parameters import ParameterFact, Stranger
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Wiring
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """A trainable parameter in no group, and a foreign tensor of its shape in one."""
     inventory = facts.inventory
     pairs = pair_stale(facts)
@@ -23,7 +23,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         why = "it holds none of this module's own tensors, so it was built over another copy of the model"
     plural = len(names) > 1
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.ERROR,
         facts.step,
         names,
@@ -54,4 +54,5 @@ def pair_stale(facts: Facts) -> list[tuple[Stranger, ParameterFact]]:
     return pairs
 
 
-RULE = Rule("stale-optimizer", ("O2", "O3", "O15"), Cause.WIRING, "wiring", check)
+KIND = Kind("stale-optimizer", ("O15", "O2", "O3"), Cause.WIRING)
+RULES = (Rule(KIND, Wiring, check),)

@@ -3,23 +3,20 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts, Supervision
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Supervision, SupervisionPair
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, supervision: SupervisionPair) -> Iterator[Finding]:
     """Windows of the same shape, but the loss's gradient reaches another number of positions of the prediction."""
-    pair = facts.supervision
-    if pair is None:
-        return
-    train, validation = pair.train, pair.validation
+    train, validation = supervision.train, supervision.validation
     # Longer validation windows are supervised at more steps by rights.
     if train.inputs != validation.inputs or train.positions == validation.positions:
         return
     if not train.positions or not validation.positions:
         return
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.WARNING,
         facts.step,
         (),
@@ -43,4 +40,5 @@ def _described(side: Supervision) -> str:
     return f"{steps} (prediction {list(side.prediction)})"
 
 
-RULE = Rule("supervision-mismatch", ("origin 9",), Cause.BEHAVIOUR, "supervision", check)
+KIND = Kind("supervision-mismatch", (), Cause.BEHAVIOUR)
+RULES = (Rule(KIND, SupervisionPair, check),)

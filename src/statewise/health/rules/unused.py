@@ -3,25 +3,22 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Presence
 
 # An expert or a dropped layer may sit out a few batches.
 _BATCHES = 20
 _BATCHES_OF_AN_EPOCH = 12
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, presence: Presence) -> Iterator[Finding]:
     """No gradient in any batch, and the owner was not seen in the forward pass."""
-    presence = facts.presence
-    if presence is None:
-        return
     names = tuple(sorted(presence.silent - facts.declared.conditional - facts.declared.frozen))
     if not names:
         return
     enough = presence.batches >= _BATCHES or (presence.epoch_ended and presence.batches >= _BATCHES_OF_AN_EPOCH)
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.WARNING if enough else Severity.INFO,
         facts.step,
         names,
@@ -32,4 +29,5 @@ def check(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("unused", ("G5",), Cause.GRAPH, "presence", check)
+KIND = Kind("unused", ("G5",), Cause.GRAPH)
+RULES = (Rule(KIND, Presence, check),)

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts, Track
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Steps, Track
 
 _STEPS = 3
 
 
-def check_rounding(facts: Facts) -> Iterator[Finding]:
+def check_rounding(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Elements with a gradient, lr above 0, and less than 5 % of them change in three steps running."""
-    tracks = [track for track in _swallowed(facts) if not _large(track)]
+    tracks = [track for track in _swallowed(facts, steps) if not _large(track)]
     if not tracks:
         return
     names = tuple(track.name for track in tracks)
@@ -19,7 +19,7 @@ def check_rounding(facts: Facts) -> Iterator[Finding]:
     asked = f"the update asked for is about {worst.expected_update:.1e}" if worst.expected_update else f"lr is {worst.lr:g}"
     resolution = f"{worst.resolution:.1e}" if worst.resolution is not None else "unknown"
     yield Finding(
-        ROUNDING.id,
+        KIND_ROUNDING.id,
         Severity.ERROR,
         facts.step,
         names,
@@ -37,15 +37,15 @@ def check_rounding(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def check_effect(facts: Facts) -> Iterator[Finding]:
+def check_effect(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """The same standstill where rounding cannot explain it."""
-    tracks = [track for track in _swallowed(facts) if _large(track)]
+    tracks = [track for track in _swallowed(facts, steps) if _large(track)]
     if not tracks:
         return
     names = tuple(track.name for track in tracks)
     first = tracks[0]
     yield Finding(
-        EFFECT.id,
+        KIND_EFFECT.id,
         Severity.ERROR,
         facts.step,
         names,
@@ -58,14 +58,17 @@ def check_effect(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _swallowed(facts: Facts) -> list[Track]:
-    tracks = facts.steps.tracks if facts.steps is not None else ()
-    return [track for track in tracks if track.swallowed_run >= _STEPS and track.name not in facts.declared.frozen]
+def _swallowed(facts: Facts, steps: Steps) -> list[Track]:
+    return [track for track in steps.tracks if track.swallowed_run >= _STEPS and track.name not in facts.declared.frozen]
 
 
 def _large(track: Track) -> bool:
     return track.expected_update is not None and track.resolution is not None and track.expected_update > 4 * track.resolution
 
 
-ROUNDING = Rule("update-lost-to-rounding", ("N1",), Cause.NUMERICS, "steps", check_rounding)
-EFFECT = Rule("step-without-effect", ("O13",), Cause.WIRING, "steps", check_effect)
+KIND_ROUNDING = Kind("update-lost-to-rounding", ("N1",), Cause.NUMERICS)
+KIND_EFFECT = Kind("step-without-effect", ("O13",), Cause.WIRING)
+RULES = (
+    Rule(KIND_ROUNDING, Steps, check_rounding),
+    Rule(KIND_EFFECT, Steps, check_effect),
+)

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
+from statewise.health.rule import Kind, Rule
 from statewise.health.rules.zero_gradient import decays, zero_tracks
-from statewise.health.signals import Facts
+from statewise.health.signals import Facts, Steps
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Zero gradient over the window, weight decay on, and the value moves: "did it change" would pass."""
-    tracks = [track for track in zero_tracks(facts) if decays(track)]
+    tracks = [track for track in zero_tracks(facts, steps) if decays(track)]
     if not tracks:
         return
     names = tuple(track.name for track in tracks)
     run = min(track.zero_run for track in tracks)
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.ERROR,
         facts.step,
         names,
@@ -27,4 +27,5 @@ def check(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("weight-decay-only", ("O6",), Cause.GRADIENT, "steps", check)
+KIND = Kind("weight-decay-only", ("O6",), Cause.GRADIENT)
+RULES = (Rule(KIND, Steps, check),)

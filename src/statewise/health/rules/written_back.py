@@ -3,25 +3,24 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Steps
 
 _STEPS = 3
 # A single number held at its bound (a clamped temperature) looks the same for a while.
 _STEPS_SCALAR = 20
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Each step starts from the very values of the step before, although that step had changed them."""
-    tracks = facts.steps.tracks if facts.steps is not None else ()
-    undone = [t for t in tracks if t.written_back_run >= (_STEPS if t.size > 1 else _STEPS_SCALAR)]
+    undone = [t for t in steps.tracks if t.written_back_run >= (_STEPS if t.size > 1 else _STEPS_SCALAR)]
     undone = [track for track in undone if track.name not in facts.declared.frozen]
     if not undone:
         return
     names = tuple(track.name for track in undone)
     scalar = all(track.size == 1 for track in undone)
     yield Finding(
-        RULE.id,
+        KIND.id,
         Severity.WARNING if scalar else Severity.ERROR,
         facts.step,
         names,
@@ -33,4 +32,5 @@ def check(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("written-back", ("O13", "O14"), Cause.WIRING, "steps", check)
+KIND = Kind("written-back", ("O13", "O14"), Cause.WIRING)
+RULES = (Rule(KIND, Steps, check),)

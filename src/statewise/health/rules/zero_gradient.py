@@ -4,17 +4,17 @@ from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.ledger import SHORTEST_RUN
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts, Track
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, Steps, Track
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Whole tensors, over a window: a zero-initialised layer or a masked batch makes one such step, not many."""
-    zero = [track for track in zero_tracks(facts) if not decays(track)]
+    zero = [track for track in zero_tracks(facts, steps) if not decays(track)]
     if not zero:
         return
     modules = {fact.name: fact.module for fact in facts.inventory.trainable if fact.group is not None}
-    zeros = {track.name for track in zero_tracks(facts)}
+    zeros = {track.name for track in zero_tracks(facts, steps)}
     whole = {m for m in set(modules.values()) if all(name in zeros for name, owner in modules.items() if owner == m)}
     blocks = [track for track in zero if modules.get(track.name) in whole]
     single = [track for track in zero if track not in blocks]
@@ -30,7 +30,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             else "the loss does not change with them: a dead or saturated unit, a factor of zero or a mask on their way"
         )
         yield Finding(
-            RULE.id,
+            KIND.id,
             severity,
             facts.step,
             names,
@@ -41,12 +41,12 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def zero_tracks(facts: Facts) -> list[Track]:
+def zero_tracks(facts: Facts, steps: Steps) -> list[Track]:
     """Tracks with an unusual run of zeros that nothing excuses."""
     excused = facts.declared.conditional | facts.declared.frozen
     return [
         track
-        for track in (facts.steps.tracks if facts.steps is not None else ())
+        for track in steps.tracks
         if track.zero_unusual
         and track.zero_run >= SHORTEST_RUN
         and track.name not in excused
@@ -60,4 +60,5 @@ def decays(track: Track) -> bool:
     return track.weight_decay != 0 and track.lr > 0 and track.moved_without_gradient
 
 
-RULE = Rule("zero-gradient", ("G7", "B1"), Cause.GRADIENT, "steps", check)
+KIND = Kind("zero-gradient", ("B1", "G7"), Cause.GRADIENT)
+RULES = (Rule(KIND, Steps, check),)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.parameters import GroupFact
-from statewise.health.rule import Rule
-from statewise.health.signals import Facts
+from statewise.health.rule import Kind, Rule
+from statewise.health.signals import Facts, LearningRates, Wiring
 
 # A hand-made warm-up may begin at 0; without a scheduler object three steps at 0 are one too many.
 _STEPS_ALONE = 3
@@ -13,7 +13,7 @@ _STEPS_ALONE = 3
 _STEPS_SCHEDULED = 20
 
 
-def check_start(facts: Facts) -> Iterator[Finding]:
+def check_start(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """Before the first step: one group at 0, no scheduler, and other groups above 0."""
     groups = facts.inventory.groups
     if not any(group.lr > 0 for group in groups):
@@ -23,9 +23,9 @@ def check_start(facts: Facts) -> Iterator[Finding]:
             yield from _finding(facts, index, group, "and no scheduler touches it")
 
 
-def check_steps(facts: Facts) -> Iterator[Finding]:
+def check_steps(facts: Facts, rates: LearningRates) -> Iterator[Finding]:
     """During the run: rows of steps at 0."""
-    for rate in facts.rates or ():
+    for rate in rates.rates:
         group = facts.inventory.groups[rate.group]
         limit = _STEPS_SCHEDULED if rate.scheduled or rate.ever_positive else _STEPS_ALONE
         if rate.zero_run >= limit:
@@ -37,7 +37,7 @@ def _finding(facts: Facts, index: int, group: GroupFact, since: str) -> Iterator
     names = tuple(f.name for f in facts.inventory.trainable if f.group == index and f.name not in facts.declared.frozen)
     if names:
         yield Finding(
-            START.id,
+            KIND.id,
             Severity.ERROR,
             facts.step,
             names,
@@ -48,5 +48,8 @@ def _finding(facts: Facts, index: int, group: GroupFact, since: str) -> Iterator
         )
 
 
-START = Rule("zero-learning-rate", ("O4",), Cause.WIRING, "wiring", check_start)
-STEPS = Rule("zero-learning-rate", ("O4", "O5"), Cause.WIRING, "rates", check_steps)
+KIND = Kind("zero-learning-rate", ("O4", "O5"), Cause.WIRING)
+RULES = (
+    Rule(KIND, Wiring, check_start),
+    Rule(KIND, LearningRates, check_steps),
+)

@@ -1,0 +1,82 @@
+"""What watches one side of a run: it sees the events of the training loop and turns them into signals."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from statewise.health.declared import Declared
+from statewise.health.parameters import Inventory
+from statewise.health.readings import Readings
+from statewise.health.setting import Setting
+from statewise.health.signals import Signal
+
+
+@dataclass
+class Run:
+    """The run that observers watch. The monitor keeps inventory, declared and step (completed optimizer steps) current."""
+
+    module: nn.Module
+    optimizers: Sequence[Optimizer]
+    setting: Setting
+    readings: Readings
+    inventory: Inventory
+    declared: Declared
+    step: int = 0
+    # Training batches begun in this process.
+    batch: int = 0
+
+
+class Observer:
+    """Every event may be news; nothing is, unless a subclass says so.
+
+    Anything of a device goes through `run.readings`, so that a logged step costs one transfer. An observer whose check
+    cannot run puts the reason into `unable`, by kind of signal: health.json then says why.
+    """
+
+    def __init__(self) -> None:
+        self.unable: dict[type[Signal], str] = {}
+
+    def start(self, run: Run) -> Iterable[Signal]:
+        """The fit begins: modules, optimizers and loop are known, nothing has run."""
+        return ()
+
+    def begin_batch(self, run: Run, batch: Any) -> Iterable[Signal]:
+        """Before a training step."""
+        return ()
+
+    def backward(self, run: Run, loss: Tensor) -> Iterable[Signal]:
+        """Before a backward pass: the graph still stands. The loss is what is differentiated (already divided)."""
+        return ()
+
+    def after_backward(self, run: Run) -> Iterable[Signal]:
+        """After a backward pass."""
+        return ()
+
+    def before_update(self, run: Run, number: int) -> Iterable[Signal]:
+        """The gradients of optimizer `number` are complete and unclipped, values are old."""
+        return ()
+
+    def after_update(self, run: Run, number: int) -> Iterable[Signal]:
+        """Its step was made; gradients are what it used."""
+        return ()
+
+    def end_batch(self, run: Run) -> Iterable[Signal]:
+        """After the training step and whatever it updated."""
+        return ()
+
+    def end_epoch(self, run: Run) -> Iterable[Signal]:
+        """After the last batch of an epoch."""
+        return ()
+
+    def close(self) -> None:
+        """Let go of hooks, graphs and copies."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart, as plain values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse."""
