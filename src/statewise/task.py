@@ -237,7 +237,9 @@ class Forecasting(L.LightningModule):
         """
         carried = tuple(f"carried.leaves[{i}]" for i in range(len(self.carried.leaves)))
         sampling = getattr(getattr(self._trainer, "datamodule", None), "sampling", None)
-        intended = ("supervision-mismatch",) if self.burn_in and sampling == "contiguous" else ()
+        intended: tuple[str, ...] = ()
+        if sampling == "contiguous":
+            intended = ("leaking-state", "supervision-mismatch") if self.burn_in else ("leaking-state",)
         return {"trainable": (), "constants": carried, "intended": intended}
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

@@ -260,7 +260,8 @@ def test_a_checkpoint_with_such_a_step_is_refused_before_anything_is_loaded() ->
 def test_the_layer_tells_what_must_train_and_what_must_not_decay() -> None:
     plain, skipping = layer(), layer(skip=True)
     assert isinstance(plain, Layer)
-    assert plain.health_contract() == {"trainable": ("A", "B", "C", "delta"), "constants": ()}
+    same = {"constants": (), "causal": ("",)}
+    assert plain.health_contract() == {"trainable": ("A", "B", "C", "delta"), "no_weight_decay": ("A", "delta"), **same}
     assert "D" in skipping.health_contract()["trainable"]
     assert [id(p) for p in plain.no_weight_decay()] == [id(plain.A), id(plain.delta)]
     assert [id(p) for p in skipping.no_weight_decay()] == [id(skipping.A), id(skipping.delta), id(skipping.D)]

@@ -298,8 +298,10 @@ def test_the_layer_tells_what_must_train_and_what_must_not_decay() -> None:
     plain, skipping = layer(skip=False), layer()
     assert isinstance(plain, Layer)
     assert not isinstance(plain, Transition)
-    assert plain.health_contract() == {"trainable": PARAMETERS, "constants": ()}
-    assert skipping.health_contract() == {"trainable": (*PARAMETERS, "D"), "constants": ()}
+    kept = ("log_A_real", "A_imag", "log_step")
+    same = {"constants": (), "causal": ("",)}
+    assert plain.health_contract() == {"trainable": PARAMETERS, "no_weight_decay": kept, **same}
+    assert skipping.health_contract() == {"trainable": (*PARAMETERS, "D"), "no_weight_decay": (*kept, "D"), **same}
     assert [id(p) for p in plain.no_weight_decay()] == [id(p) for p in (plain.log_A_real, plain.A_imag, plain.log_step)]
     copied = copy.deepcopy(skipping)
     exempt = (copied.log_A_real, copied.A_imag, copied.log_step, copied.D)

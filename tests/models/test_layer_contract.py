@@ -285,13 +285,15 @@ def test_it_names_parameters_that_exist_and_all_of_them_train(name: str) -> None
     contract = layer.health_contract()
     named = [*contract["trainable"], *contract["constants"]]
     buffers = dict(layer.named_buffers())
-    assert set(contract) == {"trainable", "constants"}
+    assert set(contract) == {"trainable", "constants", "causal", "no_weight_decay"}
+    assert contract["causal"] == ("",)
     assert len(named) == len(set(named))
     assert set(parameters) <= set(named) <= set(parameters) | set(buffers)
     own = {id(parameter) for parameter in parameters.values()}
     exempt = [id(parameter) for parameter in layer.no_weight_decay()]
     assert set(exempt) <= own
     assert len(exempt) == len(set(exempt))
+    assert {id(parameters[key]) for key in contract["no_weight_decay"]} == set(exempt)
     for last_only in (False, True):
         layer.zero_grad()
         y, _ = layer(inputs(layer), last_only=last_only)

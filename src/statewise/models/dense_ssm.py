@@ -17,7 +17,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from statewise.choices import at_least, one_of
+from statewise.models.contract import layer_contract
 from statewise.models.forecaster import Forecaster, resolve_anchor
+from statewise.models.initial import Law, forget_when_loaded
 from statewise.scan.dense import full_precision, ssm
 from statewise.stability import NonPositiveStep, scale_direct, scale_zoh, zoh_exponentials
 
@@ -62,7 +64,7 @@ class DenseSSM(nn.Module):
                 "model.init=uniform draws transitions without a real logarithm, so model.discretization=zoh cannot "
                 "represent them: use model.init=rotation, or model.discretization=direct"
             )
-        self.discretization = discretization
+        self.discretization, self.init = discretization, init
         self.width = self.d_inner = d_model * expand
         self.A = nn.Parameter(torch.empty(d_state, d_state))
         self.B = nn.Parameter(torch.empty(d_state, self.d_inner))
@@ -73,6 +75,7 @@ class DenseSSM(nn.Module):
         else:
             self.register_parameter("D", None)
         self._initialise(init)
+        forget_when_loaded(self)
         self.register_load_state_dict_pre_hook(_refuse_loaded_step)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
@@ -137,7 +140,35 @@ class DenseSSM(nn.Module):
 
     def health_contract(self) -> dict[str, tuple[str, ...]]:
         """All parameters of the layer must train; none is a constant."""
-        return {"trainable": tuple(name for name, _ in self.named_parameters()), "constants": ()}
+        return layer_contract(self, "A", "delta", "D")
+
+    @torch.no_grad()
+    def initial_laws(self) -> tuple[Law, ...]:
+        """What the initialisation makes true; nothing once its values were loaded or changed on purpose."""
+        if self.has_history:
+            return ()
+        delta = Law("delta", "delta", self.delta, 1.0, 1.0)
+        if self.init == "uniform":
+            entries = (Law(name, name, getattr(self, name), -UNIFORM_BOUND, UNIFORM_BOUND) for name in ("A", "B", "C"))
+            return (*entries, delta)
+        # The matrix is normal: its norm is that of its eigenvalues, which do not depend on the seed.
+        times, angles = _rotation_spectrum(self.A.shape[0])
+        sizes = (1 / times**2 + angles**2) if self.discretization == "zoh" else torch.exp(-2 / times)
+        norm = float(sizes.sum().sqrt())
+        return Law("A", "the norm of A", self.A.double().norm(), norm, norm), delta
+
+    @torch.no_grad()
+    def state_memory(self) -> tuple[tuple[str, ...], Tensor, Tensor]:
+        """Parameters; how much of each state survives a step, and how much a step changes it, both without any input.
+
+        A direct transition is what it is: its gradient does not pass through an exponential that could saturate.
+        """
+        if self.discretization == "direct":
+            return (), self.A.new_zeros(0), self.A.new_zeros(0)
+        G = self.A.double() * self.delta.double().mean()
+        # exp(G) stretches by no more than the exponentials of the eigenvalues of its symmetric part, and by exactly those
+        # where G is normal, as it begins; an exponential near 1 changes by G itself.
+        return ("A", "delta"), torch.linalg.eigvalsh((G + G.T) / 2).exp(), G.abs().sum(1)
 
     @torch.no_grad()
     def discrete_transition(self) -> Tensor:
@@ -147,6 +178,7 @@ class DenseSSM(nn.Module):
     @torch.no_grad()
     def scale_transition_(self, factor: float) -> None:
         """A_bar becomes factor * A_bar: direct scales A, zoh moves its diagonal by log(factor) / mean(delta)."""
+        self.has_history = True
         if self.discretization == "zoh":
             self.A.copy_(scale_zoh(self.A, factor, float(self._step_size())))
         else:
@@ -221,11 +253,10 @@ def rotation_generator(n: int) -> Float[Tensor, "n n"]:
     Time constants are spread evenly in their logarithm over SHORTEST_TIME to LONGEST_TIME, angles evenly over half a
     turn without its ends, in a random order, so that neither fixes the other. An odd n has one block without an angle.
     """
-    pairs, odd = divmod(n, 2)
-    blocks = pairs + odd
-    times = torch.logspace(math.log10(SHORTEST_TIME), math.log10(LONGEST_TIME), blocks, dtype=torch.float64)
-    angles = math.pi * (torch.randperm(pairs).double() + 0.5) / max(pairs, 1)
-    G = torch.diag(-1 / times.repeat_interleave(2)[:n])
+    times, angles = _rotation_spectrum(n)
+    pairs = n // 2
+    angles = angles[0 : 2 * pairs : 2][torch.randperm(pairs)]
+    G = torch.diag(-1 / times)
     even = torch.arange(pairs) * 2
     G[even, even + 1], G[even + 1, even] = -angles, angles
     gaussian = torch.randn(n, n, dtype=torch.float64)
@@ -234,6 +265,14 @@ def rotation_generator(n: int) -> Float[Tensor, "n n"]:
     Q = Q * R.diagonal().sign()
     generator: Tensor = Q @ G @ Q.T
     return generator
+
+
+def _rotation_spectrum(n: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Time constant and angle of each of n states, in ascending order of either: which pair has which is drawn."""
+    pairs, odd = divmod(n, 2)
+    times = torch.logspace(math.log10(SHORTEST_TIME), math.log10(LONGEST_TIME), pairs + odd, dtype=torch.float64)
+    angles = math.pi * (torch.arange(pairs).double() + 0.5) / max(pairs, 1)
+    return times.repeat_interleave(2)[:n], torch.cat([angles.repeat_interleave(2), angles.new_zeros(odd)])
 
 
 def _check_step(step: float, name: str) -> None:

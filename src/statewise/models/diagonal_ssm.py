@@ -28,7 +28,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from statewise.choices import at_least, one_of
+from statewise.models.contract import layer_contract
 from statewise.models.forecaster import Forecaster, resolve_anchor
+from statewise.models.initial import Law, forget_when_loaded
 from statewise.scan.dense import full_precision
 from statewise.scan.diagonal import diagonal
 
@@ -85,7 +87,8 @@ class DiagonalSSM(nn.Module):
             raise ValueError(f"model.ring_min and model.ring_max must obey 0 <= min <= max < 1, got {ring_min} and {ring_max}")
         if not 0 <= ring_phase <= 1:
             raise ValueError(f"model.ring_phase must be from 0 to 1, in half turns a step, got {ring_phase}")
-        self.width, self.discretization = d_model, discretization
+        self.width, self.discretization, self.init = d_model, discretization, init
+        self.step_bounds, self.ring = (step_min, step_max), (ring_min, ring_max, ring_phase)
         shape = d_model, d_state // 2
         self.log_A_real = nn.Parameter(torch.empty(shape))
         self.A_imag = nn.Parameter(torch.empty(shape))
@@ -98,17 +101,21 @@ class DiagonalSSM(nn.Module):
         if init == "ring":
             self._begin_in_ring(ring_min, ring_max, math.pi * ring_phase)
         else:
-            self._begin_as_s4d(init, step_min, step_max)
+            self._begin_as_s4d(step_min, step_max)
+        forget_when_loaded(self)
 
     @torch.no_grad()
-    def _begin_as_s4d(self, init: str, step_min: float, step_max: float) -> None:
-        pairs = self.A_imag.shape[1]
-        j, N = torch.arange(pairs, dtype=torch.float64), 2 * pairs
+    def _begin_as_s4d(self, step_min: float, step_max: float) -> None:
         self.log_A_real.fill_(math.log(0.5))
-        self.A_imag.copy_(math.pi * j if init == "s4d_lin" else N / math.pi * (N / (2 * j + 1) - 1))
+        self.A_imag.copy_(self._frequencies())
         self.log_step.uniform_(math.log(step_min), math.log(step_max))
         # Complex standard normal: half of the variance in either part.
         self.C.normal_(std=math.sqrt(0.5))
+
+    def _frequencies(self) -> Float[Tensor, " n"]:
+        pairs = self.A_imag.shape[1]
+        j, N = torch.arange(pairs, dtype=torch.float64, device=self.A_imag.device), 2 * pairs
+        return math.pi * j if self.init == "s4d_lin" else N / math.pi * (N / (2 * j + 1) - 1)
 
     @torch.no_grad()
     def _begin_in_ring(self, ring_min: float, ring_max: float, phase: float) -> None:
@@ -168,7 +175,42 @@ class DiagonalSSM(nn.Module):
 
     def health_contract(self) -> dict[str, tuple[str, ...]]:
         """All parameters of the layer must train; none is a constant."""
-        return {"trainable": tuple(name for name, _ in self.named_parameters()), "constants": ()}
+        return layer_contract(self, "log_A_real", "A_imag", "log_step", "D")
+
+    @torch.no_grad()
+    def initial_laws(self) -> tuple[Law, ...]:
+        """What the initialisation makes true; nothing once its values were loaded or changed on purpose."""
+        if self.has_history:
+            return ()
+        if self.init != "ring":
+            rate, frequencies = math.log(0.5), self._frequencies()
+            low, high = (math.log(bound) for bound in self.step_bounds)
+            return (
+                Law("log_A_real", "log_A_real", self.log_A_real, rate, rate),
+                Law("A_imag", "A_imag", self.A_imag, frequencies, frequencies),
+                Law("log_step", "log_step", self.log_step, low, high),
+            )
+        inner, outer, phase = self.ring
+        modulus = self._factor(torch.complex(-self.log_A_real.double().exp(), self.A_imag.double())).abs()
+        widest = math.pi * phase if self.discretization == "zoh" else math.inf
+        return (
+            Law("log_A_real", "|A_bar|", modulus, max(inner, SMALLEST_RADIUS), max(outer, SMALLEST_RADIUS)),
+            Law("A_imag", "A_imag", self.A_imag, 0.0, widest),
+            Law("log_step", "log_step", self.log_step, 0.0, 0.0),
+        )
+
+    @torch.no_grad()
+    def state_memory(self) -> tuple[tuple[str, ...], Tensor, Tensor]:
+        """Parameters; how much of each state survives a step, and how much a step changes it, both without any input."""
+        # In float64, before A_bar is kept off the unit circle: what counts is what the parameters ask for.
+        decay = (self.log_A_real.double() + self.log_step.double()[:, None]).exp()
+        z = torch.complex(-decay, self.A_imag.double() * self.log_step.double()[:, None].exp())
+        change = torch.expm1(z) if self.discretization == "zoh" else z / (1 - z / 2)
+        return ("log_A_real", "A_imag", "log_step"), self._factor(z).abs(), change.abs()
+
+    def _factor(self, z: Tensor) -> Tensor:
+        """What a step multiplies a state with, for z = step A."""
+        return torch.exp(z) if self.discretization == "zoh" else (1 + z / 2) / (1 - z / 2)
 
 
 def discretise(

@@ -55,7 +55,7 @@ class Layer(Protocol):
         """The parameters that weight decay must leave alone."""
 
     def health_contract(self) -> dict[str, tuple[str, ...]]:
-        """Which parameters must train and which are constants, by name within the layer."""
+        """Which parameters must train, which are constants or get no weight decay, and whether it is causal (contract.py)."""
 
 
 class ForecasterState(NamedTuple):
@@ -144,6 +144,10 @@ class Forecaster(nn.Module):
     def no_weight_decay(self) -> list[nn.Parameter]:
         """What the layers exempt; biases and norms are the optimiser's own rule."""
         return [parameter for layer in self.layers for parameter in layer.no_weight_decay()]
+
+    def health_contract(self) -> dict[str, tuple[str, ...]]:
+        """Causal as its layers are; they say themselves what must train."""
+        return {"causal": ("",)}
 
     def initial_state(self, batch: int) -> ForecasterState:
         """The state before the first step: nothing seen, and an input history of zeros."""

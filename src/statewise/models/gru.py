@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from statewise.choices import at_least
+from statewise.models.contract import layer_contract
 from statewise.models.forecaster import Forecaster, resolve_anchor
 from statewise.scan.dense import full_precision
 
@@ -60,7 +61,7 @@ class GRU(nn.Module):
 
         Of the two biases of r and of z only the sum counts, but each gets the gradient of the sum.
         """
-        return {"trainable": tuple(name for name, _ in self.named_parameters()), "constants": ()}
+        return layer_contract(self)
 
 
 def gru(

@@ -23,8 +23,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from statewise.choices import at_least
+from statewise.models.contract import layer_contract
 from statewise.models.forecaster import Forecaster, resolve_anchor
 from statewise.models.gated_norm import GatedRMSNorm
+from statewise.models.initial import Law, forget_when_loaded
 from statewise.scan import ssd_triton
 from statewise.scan.causal_conv import causal_conv
 from statewise.scan.dense import full_precision
@@ -79,7 +81,9 @@ class Mamba2(nn.Module):
         self.D = nn.Parameter(torch.ones(self.n_heads))
         self.norm = GatedRMSNorm(self.d_inner, groups=n_groups)
         self.out_proj = nn.Linear(self.d_inner, d_model, bias=False)
-        self._initialise(*_rates(dt_min, dt_max, dt_init_floor, A_init_range))
+        self.rates = _rates(dt_min, dt_max, dt_init_floor, A_init_range)
+        self._initialise(*self.rates)
+        forget_when_loaded(self)
 
     @torch.no_grad()
     def _initialise(self, dt_min: float, dt_max: float, dt_floor: float, A_min: float, A_max: float) -> None:
@@ -172,7 +176,25 @@ class Mamba2(nn.Module):
 
     def health_contract(self) -> dict[str, tuple[str, ...]]:
         """All parameters of the layer must train; none is a constant."""
-        return {"trainable": tuple(name for name, _ in self.named_parameters()), "constants": ()}
+        return layer_contract(self, "A_log", "D", "dt_bias", "norm.weight", "conv_bias")
+
+    @torch.no_grad()
+    def initial_laws(self) -> tuple[Law, ...]:
+        """What the initialisation makes true; nothing once its values were loaded or changed on purpose."""
+        if self.has_history:
+            return ()
+        dt_min, dt_max, dt_floor, A_min, A_max = self.rates
+        steps = F.softplus(self.dt_bias.double())
+        return (
+            Law("dt_bias", "softplus(dt_bias)", steps, max(dt_min, dt_floor), max(dt_max, dt_floor)),
+            Law("A_log", "A_log", self.A_log, math.log(A_min), math.log(A_max)),
+        )
+
+    @torch.no_grad()
+    def state_memory(self) -> tuple[tuple[str, ...], Tensor, Tensor]:
+        """Parameters; how much of each head's state survives a step, and how much a step changes it, where the input is 0."""
+        exponent = -F.softplus(self.dt_bias.double()) * self.A_log.double().exp()
+        return ("dt_bias", "A_log"), exponent.exp(), -torch.expm1(exponent)
 
 
 def mamba2(

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from statewise.choices import at_least
+from statewise.models.contract import layer_contract
 from statewise.models.forecaster import resolve_anchor
 from statewise.scan.dense import full_precision
 
@@ -109,7 +110,7 @@ class NLinear(nn.Module):
 
     def health_contract(self) -> dict[str, tuple[str, ...]]:
         """Both parameters must train."""
-        return {"trainable": ("weight", "bias"), "constants": ()}
+        return layer_contract(self)
 
 
 def nlinear(
