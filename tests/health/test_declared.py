@@ -50,3 +50,24 @@ def test_contracts_are_read_relative_to_their_module() -> None:
 def test_a_constant_may_be_named_though_it_holds_brackets() -> None:
     inventory = take_inventory(Task(), [], frozenset())
     assert resolve(inventory, ["bag['in'][0]"], constants=["bag['in'][0]"]).constants >= {"bag['in'][0]"}
+
+
+def test_a_contract_may_exempt_parameters_from_weight_decay() -> None:
+    class Exempts(Layer):
+        def health_contract(self) -> dict[str, tuple[str, ...]]:
+            return {"no_weight_decay": ("A",)}
+
+    module = nn.ModuleDict({"ssm": Exempts()})
+    assert resolve(take_inventory(module, [], frozenset()), []).no_weight_decay == {"ssm.A"}
+
+
+def test_marks_on_tensors_are_read_as_hints() -> None:
+    module = Task()
+    module.model["core"].weight._no_weight_decay = True
+    module.model["core"].bias._optim = {"lr": 1e-4, "weight_decay": None}
+    hints = {fact.name: dict(fact.hints) for fact in take_inventory(module, [], frozenset()).parameters if fact.hints}
+    assert hints == {"model.core.weight": {"weight_decay": 0.0}, "model.core.bias": {"lr": 1e-4}}
+
+
+def test_a_misspelt_end_of_a_name_finds_the_nearest_end() -> None:
+    assert declared(frozen=["*.wieght"]).unmatched[0].nearest == "weight"

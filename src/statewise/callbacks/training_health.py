@@ -2,35 +2,32 @@
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
-from statewise.callbacks.stand_ins import quieten
-from statewise.choices import one_of
-from statewise.health import Finding, HealthMonitor, Severity, UnhealthyTraining
-from statewise.health.rehearsal import Stage
-from statewise.health.setting import Setting
+from statewise.callbacks.fit_setting import fit_setting
+from statewise.callbacks.health_scalars import log_health
+from statewise.callbacks.log_listener import LogListener
+from statewise.callbacks.ranks import agree, together
+from statewise.callbacks.real_steps import log_due, log_index, log_pace
+from statewise.callbacks.rehearsals import Rehearsals
+from statewise.health import Finding, HealthMonitor, Severity
+from statewise.health.announcer import Announcer
+from statewise.health.steps.update_hooks import UpdateHooks
 from statewise.health.table import parameter_table
-from statewise.health.verdict import primary
 
 log = logging.getLogger(__name__)
 
-_MOST_TRIES = 20  # of a trial step on a copy, while a mask hides what the loss looks at
-
-_POLICIES = ("error", "warn", "off")
-_LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.INFO: logging.INFO}
-_MODULE_ATTRIBUTES = frozenset(vars(L.LightningModule()))
+# Batches after which several processes compare what they found; later only at logged ones.
+_EARLY = 6
 
 
 class TrainingHealth(L.Callback):
@@ -42,6 +39,7 @@ class TrainingHealth(L.Callback):
         frozen: patterns (fnmatch) of parameters, or names of modules, that are meant not to train.
         constants: patterns of tensors that are meant to shape the loss without training.
         conditional: patterns of parameters or names of modules that take part in some batches only.
+        causal: patterns of names of modules whose output at a time step must not depend on later inputs.
 
     Raises:
         ValueError: for an unknown policy or severity.
@@ -55,15 +53,31 @@ class TrainingHealth(L.Callback):
         constants: list[str] | None = None,
         conditional: list[str] | None = None,
         stop_at: str = "error",
+        causal: list[str] | None = None,
     ) -> None:
-        self.policy = one_of("health.policy", policy, _POLICIES)
-        self.stop_at = one_of("health.stop_at", stop_at, ("error", "warning"))
-        self.monitor = HealthMonitor(_patterns(frozen), _patterns(constants), _patterns(conditional))
-        self._handles: list[RemovableHandle] = []
+        self._announcer = Announcer(policy, stop_at, log)
+        self.policy, self.stop_at = policy, stop_at
+        self.monitor = HealthMonitor(_patterns(frozen), _patterns(constants), _patterns(conditional), _patterns(causal))
+        self._hooks: UpdateHooks | None = None
         self._shown_table = False
-        self._rehearsed: Counter[str] = Counter()
-        self._depth: Counter[int] = Counter()
-        self._log: Any = None
+        self._listener = LogListener(self._heard)
+        self._begin()
+
+    def _heard(self, name: str, value: Any) -> None:
+        self.monitor.losses.note(name, value)
+
+    def _begin(self) -> None:
+        self._shown_table = False
+        self._rehearsals = Rehearsals(self.monitor)
+        self._announcer.begin()
+        # Optimizers whose next update was announced, those that step past Lightning, how often they did; batches so far.
+        self._announced: set[int] = set()
+        self._bare: set[int] = set()
+        self._uncounted = 0
+        self._batches = 0
+        # Found here, not yet known to the other processes; optimizers whose first update was spoken about.
+        self._unshared: list[Finding] = []
+        self._agreed: set[int] = set()
 
     # -- the fit -------------------------------------------------------------------------------------------------
 
@@ -71,36 +85,31 @@ class TrainingHealth(L.Callback):
         """Static preflight, and hooks on the real optimizer steps."""
         if self.policy == "off":
             return
-        self._shown_table = False
-        self._rehearsed = Counter()
-        scheduled = {id(config.scheduler.optimizer) for config in trainer.lr_scheduler_configs}
-        setting = Setting(
-            scheduled=frozenset(i for i, optimizer in enumerate(trainer.optimizers) if id(optimizer) in scheduled),
-            manual=not pl_module.automatic_optimization,
-            accumulate=trainer.accumulate_grad_batches,
-            scaler=getattr(trainer.precision_plugin, "scaler", None) is not None,
-            skip=_MODULE_ATTRIBUTES,
-            opaque=(L.Trainer, L.LightningDataModule, L.Callback, torch.utils.data.DataLoader),
-        )
-        found = self.monitor.start(pl_module, trainer.optimizers, setting, trainer.global_step)
-        self._depth.clear()
-        for optimizer in trainer.optimizers:
-            self._handles.append(optimizer.register_step_pre_hook(self._enter_update))
-            handle = optimizer.register_step_post_hook(partial(self._after_update, trainer))
-            # First among the post hooks: what a projection writes afterwards is not the optimizer's update.
-            optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
-            self._handles.append(handle)
-        self._act(trainer, found)
+        self._begin()
+        found = self.monitor.start(pl_module, trainer.optimizers, fit_setting(trainer, pl_module), trainer.global_step)
+        self._hooks = UpdateHooks(trainer.optimizers, partial(self._begin_update, trainer), partial(self._end_update, trainer))
+        self._act(trainer, found, agreeing=True)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """By now the data are loaded and a checkpoint is: what is planned is known."""
+        if self.policy != "off":
+            self.monitor.set_setting(fit_setting(trainer, pl_module))
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
         """Once: a trial of the step on a copy. Every batch: are the parameters still the same objects?"""
         if self.policy == "off":
             return
-        self._depth.clear()
-        found = self._rehearse(trainer, pl_module, "training_step", batch, batch_idx)
-        found += self.monitor.begin_batch(batch, trainer.global_step)
+        self._batches += 1
+        self._announced.clear()
+        if self._hooks is not None:
+            self._hooks.reset()
+        if trainer.accumulate_grad_batches != self.monitor.setting.accumulate:
+            self.monitor.set_setting(fit_setting(trainer, pl_module))
+        step = self._step(trainer)
+        found = self._rehearsals.hold(trainer, self, "training_step", batch, batch_idx, step)
+        found += self.monitor.begin_batch(batch, step)
         if self.monitor.losses.open:
-            self._listen_to_log(pl_module)
+            self._listener.attach(pl_module)
         self._act(trainer, found)
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
@@ -115,23 +124,34 @@ class TrainingHealth(L.Callback):
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
         """Gradients are complete, values are old."""
-        if self.policy == "off":
-            return
-        found = self.monitor.before_update(_bare(optimizer), trainer.global_step)
-        self._show_table()
-        self._act(trainer, found)
+        if self.policy != "off":
+            self._announce_update(trainer, _bare(optimizer))
 
-    def _enter_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._depth[id(optimizer)] += 1
+    def _announce_update(self, trainer: L.Trainer, optimizer: Optimizer) -> None:
+        self._announced.add(id(optimizer))
+        found = self.monitor.before_update(optimizer, self._step(trainer))
+        self._show_table(trainer)
+        first = id(optimizer) not in self._agreed
+        self._agreed.add(id(optimizer))
+        self._act(trainer, found, agreeing=first)
 
-    def _after_update(self, trainer: L.Trainer, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        # A step that calls its parent class's step fires the hooks twice: the outer one is the update.
-        self._depth[id(optimizer)] -= 1
-        if self._depth[id(optimizer)] > 0:
-            return
+    def _begin_update(self, trainer: L.Trainer, optimizer: Optimizer, closure: bool) -> None:
+        # Lightning announces its steps, within the closure. A manual loop may step the bare optimizer past Lightning.
+        if not closure and id(optimizer) not in self._announced:
+            self._bare.add(id(optimizer))
+            self._announce_update(trainer, optimizer)
+
+    def _end_update(self, trainer: L.Trainer, optimizer: Optimizer) -> None:
         on_cpu = all(p.device.type == "cpu" for group in optimizer.param_groups for p in group["params"][:1])
-        taken = trainer.global_step + 1
-        read = on_cpu or taken % max(int(getattr(trainer, "log_every_n_steps", 1)), 1) == 0
+        if id(optimizer) in self._bare:
+            self._bare.discard(id(optimizer))
+            self._uncounted += 1
+            taken = self._step(trainer)
+        else:
+            # Lightning counts a step when it has returned.
+            taken = self._step(trainer) + 1
+        self._announced.discard(id(optimizer))
+        read = on_cpu or taken % max(log_pace(trainer), 1) == 0
         self._act(trainer, self.monitor.after_update(optimizer, taken, read))
 
     def on_train_batch_end(
@@ -140,42 +160,34 @@ class TrainingHealth(L.Callback):
         """Count what the loop did with this batch."""
         if self.policy == "off":
             return
-        self._stop_listening(pl_module)
-        found = self.monitor.end_batch(trainer.global_step)
-        self._show_table()
-        self._act(trainer, found)
+        self._listener.detach(pl_module)
+        found = self.monitor.end_batch(self._step(trainer))
+        self._show_table(trainer)
+        self._act(trainer, found, agreeing=self._batches <= _EARLY or self._batches % max(log_pace(trainer), 1) == 0)
+        if log_due(trainer):
+            log_health(trainer, self.monitor, log_index(trainer))
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Judge what needs a whole epoch."""
         if self.policy != "off":
-            self._act(trainer, self.monitor.end_epoch(trainer.global_step))
+            self._act(trainer, self.monitor.end_epoch(self._step(trainer)), agreeing=True)
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Once: which time steps does the validation loss look at?"""
         if self.policy != "off" and trainer.state.fn == "fit":
-            self._act(trainer, self._rehearse(trainer, pl_module, "validation_step", batch, batch_idx))
+            step = self._step(trainer)
+            self._act(trainer, self._rehearsals.hold(trainer, self, "validation_step", batch, batch_idx, step))
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """One verdict line."""
         self._close(pl_module)
         if self.policy == "off":
             return
-        result = self.report()
-        ran = sum(check["ran"] for check in result["checks"])
-        shown = ", ".join(finding["id"] for finding in result["findings"] if finding["severity"] != "info")
-        level = logging.INFO if result["verdict"] == "healthy" else logging.WARNING
-        log.log(
-            level,
-            "training health: %s%s (%d parameters, %d steps, %d of %d checks ran)",
-            result["verdict"],
-            f": {shown}" if shown else "",
-            len(self.monitor.inventory.parameters),
-            trainer.global_step,
-            ran,
-            len(result["checks"]),
-        )
+        self._act(trainer, [], agreeing=True)
+        if trainer.is_global_zero:
+            self._announcer.conclude(self.report(), len(self.monitor.inventory.parameters), self._step(trainer))
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Leave nothing behind."""
@@ -212,68 +224,45 @@ class TrainingHealth(L.Callback):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _act(self, trainer: L.Trainer, found: Sequence[Finding]) -> None:
-        for finding in found:
-            log.log(_LEVELS[finding.severity], "%s: %s", finding.id, finding.message)
-            if finding.severity is not Severity.INFO:
-                for logger in trainer.loggers:
-                    logger.log_metrics({f"health/{finding.id}": 1.0}, step=finding.step)
-        fatal = {Severity.ERROR} if self.stop_at == "error" else {Severity.ERROR, Severity.WARNING}
-        reasons = [finding for finding in primary(list(found)) if finding.severity in fatal]
-        if reasons and self.policy == "error":
-            self._show_table()
-            raise UnhealthyTraining(f"step {reasons[0].step}, {reasons[0].id}: {reasons[0].message}")
+    def _step(self, trainer: L.Trainer) -> int:
+        """Completed optimizer steps, those that Lightning did not see included."""
+        return trainer.global_step + self._uncounted
 
-    def _show_table(self) -> None:
+    def _act(self, trainer: L.Trainer, found: Sequence[Finding], agreeing: bool = False) -> None:
+        """Say what is new, and stop if the policy asks for it.
+
+        Where several processes train together a finding is acted on when all know of it, or one would stop alone and the
+        others wait for it for ever.
+        """
+        if together(trainer):
+            self._unshared += found
+            if not agreeing:
+                return
+            found, self._unshared = agree(trainer, self.monitor, self._unshared), []
+        if not found:
+            return
+        if trainer.is_global_zero:
+            self._announcer.say(found)
+            for finding in found:
+                if finding.severity is not Severity.INFO:
+                    for logger in trainer.loggers:
+                        logger.log_metrics({f"health/{finding.id}": 1.0}, step=finding.step)
+        error = self._announcer.fatal(found)
+        if error is not None:
+            self._show_table(trainer)
+            raise error
+
+    def _show_table(self, trainer: L.Trainer) -> None:
         """Once, as soon as the graph is known; before that only where the run stops."""
-        if not self._shown_table:
+        if not self._shown_table and trainer.is_global_zero:
             self._shown_table = True
             log.info("\n%s", parameter_table(self.monitor.inventory, self.monitor.reached))
 
-    def _rehearse(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, step: str, batch: Any, batch_idx: int
-    ) -> list[Finding]:
-        tries = self._rehearsed[step]
-        if tries and not (step in self.monitor.ask_again and tries < _MOST_TRIES):
-            return []
-        self._rehearsed[step] += 1
-        context = trainer.precision_plugin
-        stage = Stage(
-            prepare=partial(quieten, trainer),
-            shared=[
-                trainer,
-                getattr(trainer, "datamodule", None),
-                trainer.strategy,
-                *trainer.loggers,
-                *trainer.optimizers,
-                self,
-            ],
-            context=context.train_step_context if step == "training_step" else context.val_step_context,
-        )
-        return self.monitor.rehearse(step, batch, batch_idx, stage, trainer.global_step)
-
-    def _listen_to_log(self, pl_module: L.LightningModule) -> None:
-        """Shadow `log` on the instance: Lightning keeps what it makes of a value, we want what was given."""
-        if self._log is not None:
-            return
-        original = self._log = pl_module.log
-
-        def listen(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-            self.monitor.losses.note(name, value)
-            original(name, value, *args, **kwargs)
-
-        pl_module.log = listen  # type: ignore[method-assign]
-
-    def _stop_listening(self, pl_module: L.LightningModule) -> None:
-        if self._log is not None:
-            vars(pl_module).pop("log", None)
-            self._log = None
-
     def _close(self, pl_module: L.LightningModule) -> None:
-        self._stop_listening(pl_module)
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._listener.detach(pl_module)
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
         if self.policy != "off":
             self.monitor.close()
 

@@ -25,6 +25,10 @@ class Declared:
     constants: frozenset[str] = frozenset()
     conditional: frozenset[str] = frozenset()
     trainable: frozenset[str] = frozenset()
+    # Parameters that a layer's contract exempts from weight decay.
+    no_weight_decay: frozenset[str] = frozenset()
+    # Paths of modules whose output at a time step may depend on the input up to that step only.
+    causal: frozenset[str] = frozenset()
     # (module path, finding id): "intended" in a module's health_contract.
     intended: frozenset[tuple[str, str]] = frozenset()
     unmatched: tuple[Unmatched, ...] = ()
@@ -44,6 +48,7 @@ def resolve(
     frozen: Sequence[str] = (),
     constants: Sequence[str] = (),
     conditional: Sequence[str] = (),
+    causal: Sequence[str] = (),
 ) -> Declared:
     """Turn patterns and contracts into names.
 
@@ -72,13 +77,14 @@ def resolve(
 
     resolved_constants = match("health.constants", constants, [*hidden, *names])
     trainable: set[str] = set()
+    exempt: set[str] = set()
     intended: set[tuple[str, str]] = set()
+    looking_back = match("health.causal", causal, modules)
     for module in inventory.modules:
         contract = module.contract or {}
-        for local in contract.get("trainable", ()):
-            trainable.add(f"{module.path}.{local}" if module.path else local)
-        for local in contract.get("constants", ()):
-            resolved_constants.add(f"{module.path}.{local}" if module.path else local)
+        for kind, chosen in (("trainable", trainable), ("constants", resolved_constants), ("no_weight_decay", exempt)):
+            chosen.update(f"{module.path}.{local}" if module.path else local for local in contract.get(kind, ()))
+        looking_back |= {_below(module.path, local) for local in contract.get("causal", ())}
         intended |= {(module.path, finding) for finding in contract.get("intended", ())}
     resolved_frozen = parameters_of("health.frozen", frozen)
     resolved_conditional = parameters_of("health.conditional", conditional)
@@ -86,10 +92,18 @@ def resolve(
         frozen=resolved_frozen,
         constants=frozenset(resolved_constants),
         conditional=resolved_conditional,
+        causal=frozenset(looking_back),
         trainable=frozenset(trainable),
+        no_weight_decay=frozenset(first.get(name, name) for name in exempt),
         intended=frozenset(intended),
         unmatched=tuple(unmatched),
     )
+
+
+def _below(path: str, local: str) -> str:
+    """A module by its name within another, which is "" or "." for that one itself."""
+    local = local.removeprefix(".")
+    return f"{path}.{local}" if path and local else path or local
 
 
 def _matches(name: str, pattern: str, prefix: str) -> bool:
@@ -105,7 +119,7 @@ def _common_prefix(names: Sequence[str]) -> str:
 
 def _nearest(pattern: str, candidates: Sequence[str], prefix: str) -> str | None:
     known = {short for name in candidates for short in (name, name.removeprefix(prefix))}
-    # A pattern usually names a module: offer those too.
-    known |= {name.rpartition(".")[0] for name in known} - {""}
-    close = difflib.get_close_matches(pattern.rstrip("*."), sorted(known), n=1, cutoff=0.5)
+    # A pattern usually names a module, or the end of a name: offer those too.
+    known |= {part for name in known for part in (name.rpartition(".")[0], name.rpartition(".")[2])} - {""}
+    close = difflib.get_close_matches(pattern.strip("*."), sorted(known), n=1, cutoff=0.5)
     return close[0] if close else None

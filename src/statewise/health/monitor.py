@@ -1,7 +1,8 @@
 """The health of one run: fed by a training loop's events, it asks the rules and keeps the findings. Knows no Trainer."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -9,40 +10,74 @@ from torch.optim import Optimizer
 from statewise.health.attributes import scan_attributes
 from statewise.health.declared import resolve
 from statewise.health.findings import Finding, Severity
-from statewise.health.first_step import FirstStep
-from statewise.health.flow import Call, FlowRecorder
-from statewise.health.ledger import SHORTEST_RUN
-from statewise.health.loop import LoopCounter
+from statewise.health.graph.first_step import FirstStep
+from statewise.health.graph.flow import Call, FlowRecorder
 from statewise.health.loss_log import LossLog
 from statewise.health.observer import Observer, Run
 from statewise.health.observers import OBSERVERS
+from statewise.health.observers.lookahead import Lookahead
 from statewise.health.parameters import IdentityWatch, take_inventory
+from statewise.health.probes.forward import probe_forward
+from statewise.health.probes.rehearsal import Rehearsal, Stage
 from statewise.health.readings import Readings
-from statewise.health.rehearsal import CannotRehearse, Stage, rehearse
 from statewise.health.rule import Rule
 from statewise.health.rules import KINDS, RULES
 from statewise.health.setting import Setting
 from statewise.health.signals import (
     Facts,
-    Influence,
     LearningRate,
     LearningRates,
     Presence,
     Signal,
     Steps,
-    Supervision,
-    SupervisionPair,
     Wiring,
 )
-from statewise.health.tracks import suspicious, tracks
-from statewise.health.updates import UpdateMonitor
+from statewise.health.steps.duty import Duty
+from statewise.health.steps.ledger import SHORTEST_RUN
+from statewise.health.steps.loop import LoopCounter
+from statewise.health.steps.movement import Movement, MovementLog
+from statewise.health.steps.signals import Clipping, Recreated, UpdateRatios
+from statewise.health.steps.tracks import ODD_STEPS, odd_ratios, suspicious, tracks
+from statewise.health.steps.updates import UpdateMonitor
 from statewise.health.verdict import explains, report
 
 _PRESENCE_BATCHES = 20
+# How often a parameter may become another object before that is looked at less often, and how often then.
+_RECREATIONS, _SELDOM = 5, 50
+# Batches in which that is looked at once while nobody watches closely.
+_BETWEEN = 4
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _CONCERNED: dict[type[Signal], list[tuple[int, Rule]]] = {}
 for _index, _rule in enumerate(RULES):
     _CONCERNED.setdefault(_rule.needs, []).append((_index, _rule))
+
+_EVENTS = (
+    "start",
+    "begin_batch",
+    "backward",
+    "after_backward",
+    "before_update",
+    "after_update",
+    "end_batch",
+    "end_epoch",
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _timed(event: "Callable[Concatenate[HealthMonitor, P], R]") -> "Callable[Concatenate[HealthMonitor, P], R]":
+    """What an event of every step costs goes on the account that decides how many steps are watched closely."""
+
+    @wraps(event)
+    def timed(self: "HealthMonitor", *args: P.args, **kwargs: P.kwargs) -> R:
+        self.duty.enter()
+        try:
+            return event(self, *args, **kwargs)
+        finally:
+            self.duty.leave()
+
+    return cast("Callable[Concatenate[HealthMonitor, P], R]", timed)
 
 
 class HealthMonitor:
@@ -52,21 +87,35 @@ class HealthMonitor:
         frozen: patterns of parameters that are meant not to train.
         constants: patterns of tensors that are meant to shape the loss without training.
         conditional: patterns of parameters (or modules) that take part in some batches only.
+        causal: patterns of modules whose output at a time step must not depend on later inputs.
     """
 
-    def __init__(self, frozen: Sequence[str] = (), constants: Sequence[str] = (), conditional: Sequence[str] = ()) -> None:
-        self.patterns = {"frozen": tuple(frozen), "constants": tuple(constants), "conditional": tuple(conditional)}
+    def __init__(
+        self,
+        frozen: Sequence[str] = (),
+        constants: Sequence[str] = (),
+        conditional: Sequence[str] = (),
+        causal: Sequence[str] = (),
+    ) -> None:
+        self.patterns = {
+            "frozen": tuple(frozen),
+            "constants": tuple(constants),
+            "conditional": tuple(conditional),
+            "causal": tuple(causal),
+        }
         self.findings: list[Finding] = []
         self._ran: set[int] = set()
         self._unable: dict[type[Signal], str] = {}
         self.observers: list[Observer] = []
         self._memories: dict[str, dict[str, Any]] = {}
         self._ledgers: dict[str, Any] = {}
-        self._supervision: dict[str, Supervision] = {}
+        self._rehearsal = Rehearsal()
         self.ask_again: set[str] = set()  # steps whose last batch could not show what the loss looks at
         self.updates: list[UpdateMonitor] = []
         self.flow: FlowRecorder | None = None
         self.run: Run | None = None
+        self.duty = Duty()
+        self._movement = MovementLog()
 
     # -- the run begins ------------------------------------------------------------------------------------------
 
@@ -77,18 +126,42 @@ class HealthMonitor:
         self._loop = LoopCounter(setting.accumulate, setting.manual, setting.scaler)
         self._listen_for = 1
         self._judged: set[int] = set()
+        self._updated = self._rates_judged = False
+        self._recreated = 0
+        self.duty = Duty()
+        self.duty.planned = setting.planned_steps
         self.reached: frozenset[str] | None = None
         self._calls: tuple[Call, ...] = ()
+        self._rehearsal = Rehearsal()
         self.first_step = FirstStep()
         self.losses = LossLog(setting.accumulate)
         self.updates = []
         self.observers = [observer() for observer in OBSERVERS]
+        # Of a dozen observers two or three hear of any one event of a step.
+        self._listeners = {
+            event: [getattr(o, event) for o in self.observers if getattr(type(o), event) is not getattr(Observer, event)]
+            for event in _EVENTS
+        }
         for observer in self.observers:
             if memory := self._memories.get(type(observer).__name__):
                 observer.load_state_dict(memory)
         found = self._take(step)
+        self._movement.begin(self.inventory, module, step)
         self.run = Run(module, self.optimizers, setting, Readings(), self.inventory, self.declared, step)
+        self.run.updates = self.updates
         return found + self._tell("start")
+
+    def set_setting(self, setting: Setting) -> None:
+        """What the loop is like, as far as it is known by now."""
+        self.setting = setting
+        self.duty.planned = setting.planned_steps
+        self._loop.accumulate = setting.accumulate
+        if self.run is not None:
+            self.run.setting = setting
+
+    def cannot(self, signal: type[Signal], why: str) -> None:
+        """This kind of news will not come, for a reason that only the caller knows."""
+        self._unable[signal] = why
 
     def _take(self, step: int) -> list[Finding]:
         self._keep_memories()
@@ -104,65 +177,103 @@ class HealthMonitor:
             update.bias_before_norm = norms
             if str(number) in self._ledgers:
                 update.load_state_dict(self._ledgers[str(number)])
+            update.watching = self.duty.watching
+        self.duty.again()
         if self.run is not None:
-            self.run.inventory, self.run.declared = self.inventory, self.declared
+            self.run.inventory, self.run.declared, self.run.updates = self.inventory, self.declared, self.updates
+            self._movement.follow(self.inventory, self.module)
         return self._judge(step, Wiring())
+
+    def _retake(self, step: int) -> list[Finding]:
+        """Something is another object now. Before the first forward pass that is how the run was built, later it is news."""
+        before = {fact.name: fact.key for fact in self.inventory.parameters}
+        inventory = take_inventory(self.module, self.optimizers, self.setting.scheduled)
+        shapes = {stranger.shape for stranger in inventory.strangers}
+        lost = [fact for fact in inventory.trainable if fact.group is None and fact.shape in shapes]
+        names = [fact.name for fact in lost if fact.key != before.get(fact.name, fact.key)]
+        self._recreated += bool(names)
+        news: list[Signal] = []
+        if self.run is not None and self.run.batch > 0 and names:
+            # Told before the wiring is judged: what it explains is then not said again.
+            self.inventory = inventory
+            news.append(Recreated(tuple(names), self.run.batch, self._recreated))
+        return self._judge(step, *news) + self._take(step)
+
+    def _changed(self) -> bool:
+        """Whether anything is another object. Where that happens all the time it is asked now and then."""
+        every = _SELDOM if self._recreated >= _RECREATIONS else 1 if self.duty.watching else _BETWEEN
+        return (self.run is None or self.run.batch % every == 0) and self._watch.changed()
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
+    @_timed
     def begin_batch(self, batch: Any, step: int) -> list[Finding]:
         """Before the training step: look for replaced objects, and listen to the modules if a question is open."""
-        found = self._take(step) if self._watch.changed() else []
+        found = self._retake(step) if self._changed() else []
         if self._listen_for > 0:
             self._listen_for -= 1
             self._forget_graph()
             self.flow = FlowRecorder(self.module, batch)
-        self._at(step).batch += 1
+        run = self._at(step)
+        run.batch += 1
+        run.flow = self.flow
         return found + self._tell("begin_batch", batch)
 
     def rehearse(self, step_name: str, batch: Any, batch_idx: int, stage: Stage, step: int) -> list[Finding]:
-        """Ask a copy of the module: once before the first training step, once at the first validation batch."""
-        training = step_name == "training_step"
+        """Ask a copy of the module what is open: before the first training step, at the first validation batch, and where
+        `ask_again` says so.
+        """
         self.ask_again.discard(step_name)
-        candidates = self.candidates if training else {}
         # What asks for gradients already is seen in the real graph; parameters of hidden modules that ask for none are
         # a reference on purpose.
-        candidates = {k: v for k, v in candidates.items() if not v[0].requires_grad and v[0].kind in {"tensor", "buffer"}}
-        try:
-            outcome = rehearse(self.module, step_name, batch, batch_idx, candidates, stage)
-        except CannotRehearse as error:
-            for kind in (Influence, SupervisionPair) if training else (SupervisionPair,):
-                self._unable[kind] = f"a trial of {step_name} on a copy failed: {error}"
-            return []
-        found: list[Finding] = []
-        if training:
-            found += self._judge(step, Influence(outcome.shaping))
-        if outcome.supervision is None:
-            self._unable[SupervisionPair] = outcome.why
-            if outcome.ask_again:
-                self.ask_again.add(step_name)
-            return found
-        self._supervision[step_name] = outcome.supervision
-        train, validation = self._supervision.get("training_step"), self._supervision.get("validation_step")
-        if train is not None and validation is not None:
-            pair = SupervisionPair(train, validation)
-            found += self._judge(step, pair)
-        return found
+        candidates = {k: v for k, v in self.candidates.items() if not v[0].requires_grad and v[0].kind in {"tensor", "buffer"}}
+        outcome = self._rehearsal.hold(
+            self.module,
+            step_name,
+            batch,
+            batch_idx,
+            candidates,
+            stage,
+            # Updates at lr 0 leave every weight where it was.
+            step=step if any(any(update.lr_positive) for update in self.updates) else 0,
+            causal=sorted(self.declared.causal),
+            processes=self.setting.world,
+        )
+        self._unable |= outcome.unable
+        if outcome.ask_again:
+            self.ask_again.add(step_name)
+        return self._judge(step, *outcome.signals)
+
+    def probe(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stage: Stage, step: int) -> list[Finding]:
+        """Ask a copy of the module what one forward pass can show: for loops that have no training step to rehearse."""
+        candidates = {k: v for k, v in self.candidates.items() if v[0].kind in {"tensor", "buffer"}}
+        signals, unable = probe_forward(
+            self.module, args, kwargs, candidates=candidates, causal=sorted(self.declared.causal), stage=stage
+        )
+        for kind in unable:
+            self.cannot(kind, unable[kind])
+        return self._judge(step, *signals)
 
     def backward(self, loss: Tensor) -> list[Finding]:
         """Before a backward pass: the graph still stands."""
         self._loop.backward()
+        for update in self.updates:
+            update.backward()
         if len(self._judged) < len(self.optimizers) or self.flow is not None:
             self.first_step.add(loss)
         self.losses.returned(loss)
         return self._tell("backward", loss)
 
+    @_timed
     def after_backward(self) -> list[Finding]:
         """After a backward pass: which gradients exist."""
+        for update in self.updates:
+            update.after_backward()
         if len(self._judged) < len(self.optimizers):
             self.first_step.note_gradients(self.module)
         return self._tell("after_backward")
 
+    @_timed
     def before_update(self, optimizer: Optimizer, step: int) -> list[Finding]:
         """Gradients are there, values are still old: the moment of truth at the first step."""
         number = self._number(optimizer)
@@ -174,6 +285,14 @@ class HealthMonitor:
         self._at(step)
         return found + self._tell("before_update", number)
 
+    @_timed
+    def before_clipping(self, optimizer: Optimizer) -> None:
+        """Its gradients are about to be clipped: for loops that announce an update only after that."""
+        number = self._number(optimizer)
+        if number is not None:
+            self.updates[number].before()
+
+    @_timed
     def after_update(self, optimizer: Optimizer, step: int, read: bool) -> list[Finding]:
         """The update is made. read: transfer and judge now (each step on a CPU, now and then on an accelerator)."""
         number = self._number(optimizer)
@@ -182,29 +301,38 @@ class HealthMonitor:
         found = self._judge_first(number, step)
         update = self.updates[number]
         update.after()
-        self._loop.update(with_gradients=not bool(update.pending[-1].absent.all()) if update.names else True)
+        self._loop.update(number, with_gradients=not update.empty, declined=update.declined)
+        self._updated = True
         self._at(step)
         found += self._tell("after_update", number)
         if read:
             found += self._read(number, step)
         return found
 
+    @_timed
     def end_batch(self, step: int) -> list[Finding]:
         """After the training step and whatever it updated."""
-        self._loop.batches += 1
+        self._loop.end_batch()
         if self.flow is not None and self.flow.attached:
             self.flow.detach()
             self._calls = self.flow.calls(self.first_step.graphs)
         if len(self._judged) >= len(self.optimizers):
             self._forget_graph()
-        for update in self.updates:
-            update.skip()
+        for number, update in enumerate(self.updates):
+            if update.skip():
+                self._loop.skip(number)
+                self._updated = True
+        if self._updated:
+            self._updated = False
+            watching = self.duty.next(any(update.suspicion for update in self.updates))
+            for update in self.updates:
+                update.watching = watching
         found = self._judge(step, self.losses.end_batch())
         self._at(step)
         found += self._tell("end_batch")
         if self._loop.batches == _PRESENCE_BATCHES:
             found += self._judge_presence(step)
-        return found + self._judge(step, self._loop.facts())
+        return found if self._loop.steady else found + self._judge(step, self._loop.facts())
 
     def end_epoch(self, step: int) -> list[Finding]:
         """All pending readings are judged; a module that was silent for a whole epoch is named."""
@@ -224,6 +352,11 @@ class HealthMonitor:
         if self.run is not None:
             self.run.readings.clear()
         self._keep_memories()
+        if self.run is not None:
+            self._movement.note(self.run.step, self.updates, last=True)
+            self._movement.close()
+        for update in self.updates:
+            update.close()
 
     # -- what is known -------------------------------------------------------------------------------------------
 
@@ -236,8 +369,12 @@ class HealthMonitor:
         self.findings.append(finding)
         return True
 
+    def movement(self) -> Movement:
+        """How far each block of the module has come, and how much it moved in the last step that was compared."""
+        return self._movement.now(self.run.step if self.run is not None else 0, self.updates)
+
     def report(self) -> dict[str, Any]:
-        """Verdict, findings and checks."""
+        """Verdict, findings, checks, and how the blocks moved over time."""
         checks = []
         unable = self._unable | {kind: why for observer in self.observers for kind, why in observer.unable.items()}
         for kind in KINDS:
@@ -246,7 +383,7 @@ class HealthMonitor:
             ran = len(waiting) < len(rules)
             why = "" if ran else unable.get(waiting[0].needs, waiting[0].needs.waiting)
             checks.append({"name": kind.id, "ran": ran, "why": why})
-        return report(self.findings, checks)
+        return report(self.findings, checks) | {"movement": self._movement.as_list()}
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values: findings, what was usual for each parameter."""
@@ -255,6 +392,7 @@ class HealthMonitor:
             "findings": [finding.as_dict() for finding in self.findings],
             "ledgers": self._ledgers,
             "observers": self._memories,
+            "movement": self._movement.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -262,6 +400,8 @@ class HealthMonitor:
         self.findings = [Finding.from_dict(values) for values in state["findings"]]
         self._ledgers = dict(state["ledgers"])
         self._memories = dict(state.get("observers", {}))
+        if "movement" in state:
+            self._movement.load_state_dict(state["movement"])
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -277,8 +417,8 @@ class HealthMonitor:
         if self.run is None:
             return []
         found: list[Finding] = []
-        for observer in self.observers:
-            for signal in getattr(observer, event)(self.run, *news):
+        for hears in self._listeners[event]:
+            for signal in hears(self.run, *news):
                 found += self._judge(self.run.step, signal)
         return found
 
@@ -304,7 +444,7 @@ class HealthMonitor:
             return []
         self._judged.add(number)
         # Parameters that the forward pass itself replaced.
-        found = self._take(step) if self._watch.changed() else []
+        found = self._retake(step) if self._changed() else []
         if self.flow is not None:
             self._calls = self.flow.calls(self.first_step.graphs)
             norms = frozenset(f"{name}.bias" for name in self.flow.feeding_norms())
@@ -312,19 +452,24 @@ class HealthMonitor:
                 update.bias_before_norm |= norms
         update = self.updates[number]
         held = frozenset(n for n, p in zip(update.names, update.parameters, strict=True) if p.requires_grad)
-        first = self.first_step.facts(
-            self.module, held, self.inventory, self.candidates, self._calls, self.flow, self.setting.manual
-        )
+        first = self.first_step.facts(self.module, held, self.inventory, self.candidates, self._calls, self.setting.manual)
         self.reached = (self.reached or frozenset()) | first.reached | first.with_gradient
         return found + self._judge(step, first, self.losses.compare())
 
     def _read(self, number: int, step: int) -> list[Finding]:
         update = self.updates[number]
-        found = self._judge(step, *self.run.readings.read()) if self.run is not None else []
-        if not update.pending:
+        counted = bool(update.pending)
+        found: list[Finding] = []
+        if self.run is not None:
+            for other in self.updates:
+                other.read(self.run.readings)
+            found += self._judge(step, *self.run.readings.read())
+        if any(update.lr_zero_run) or not self._rates_judged:
+            self._rates_judged = True
+            found += self._judge(step, self._rates(number, update))
+        if not counted:
             return found
-        update.flush()
-        found += self._judge(step, self._rates(number, update))
+        self._movement.note(step, self.updates)
         if any(not parameter.requires_grad for parameter in update.parameters):
             # Switched off during the run: the wiring rules say what it means.
             return found + self._take(step)
@@ -333,7 +478,12 @@ class HealthMonitor:
             self._listen_for = 1
         # Rules on steps have nothing to look at: that is an answer too.
         if update.ledger.steps >= SHORTEST_RUN:
-            self._ran.update(index for index, _ in _CONCERNED[Steps])
+            self._ran.update(index for kind in (Steps, Clipping, UpdateRatios) for index, _ in _CONCERNED.get(kind, ()))
+        if (update.runs.odd_ratio == ODD_STEPS).any():
+            found += self._judge(step, odd_ratios(update))
+        if update.runs.clipped:
+            before, after = update.runs.clip_norms
+            found += self._judge(step, Clipping(number, update.runs.clipped, before, after, update.adaptive))
         if not len(suspicious(update)):
             return found
         chosen = tracks(update, self._settled())
@@ -347,15 +497,21 @@ class HealthMonitor:
         return found + self._judge(step, steps)
 
     def _rates(self, number: int, update: UpdateMonitor) -> LearningRates:
-        if not update.lr_zero_run.any():
+        if not any(update.lr_zero_run):
             return LearningRates(())
         groups = [index for index, group in enumerate(self.inventory.groups) if group.optimizer == number]
+        rates_now = [float(group.get("lr", 0.0)) for optimizer in self.optimizers for group in optimizer.param_groups]
+        planned = self.setting.planned_steps
+        step = self.run.step if self.run is not None else 0
         rates = tuple(
             LearningRate(
                 group=group,
                 zero_run=int(run),
                 scheduled=number in self.setting.scheduled,
                 ever_positive=bool(positive),
+                others_positive=any(lr > 0 for index, lr in enumerate(rates_now) if index != group),
+                remaining=None if planned is None else planned - step,
+                foreseen=any(number in observer.foreseen for observer in self.observers if isinstance(observer, Lookahead)),
             )
             for group, run, positive in zip(groups, update.lr_zero_run, update.lr_positive, strict=False)
         )

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from statewise.health.declared import Declared
+from statewise.health.graph.flow import FlowRecorder
 from statewise.health.parameters import Inventory
 from statewise.health.readings import Readings
 from statewise.health.setting import Setting
 from statewise.health.signals import Signal
+from statewise.health.steps.updates import UpdateMonitor
 
 
 @dataclass
@@ -27,6 +29,9 @@ class Run:
     step: int = 0
     # Training batches begun in this process.
     batch: int = 0
+    # What is counted of each optimizer's steps, and who listens to the modules' calls of this batch (None: nobody).
+    updates: Sequence[UpdateMonitor] = ()
+    flow: FlowRecorder | None = None
 
 
 class Observer:

@@ -1,7 +1,8 @@
 """Who is who: every parameter of a module, its owner, its optimizer group, and the strangers an optimizer holds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ class ParameterFact:
     local: str
     # Index into Inventory.groups, None where no optimizer holds it.
     group: int | None
+    # What its layer asks of the optimizer by attributes of the tensor: "weight_decay", "lr". PyTorch reads none of them.
+    hints: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -88,6 +91,8 @@ class Inventory:
     strangers: tuple[Stranger, ...]
     modules: tuple[ModuleFact, ...]
     optimizers: tuple[str, ...]
+    # Parameters held more than once: the group of each time. A second optimizer is another time.
+    repeated: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def find(self, name: str) -> ParameterFact | None:
         """The parameter of that name, whichever of its aliases it is."""
@@ -110,12 +115,14 @@ def take_inventory(module: nn.Module, optimizers: Sequence[Optimizer], scheduled
     """Read the module and its optimizers. `scheduled` holds the indices of optimizers that have a scheduler."""
     groups: list[GroupFact] = []
     owner: dict[int, int] = {}
+    holders: dict[int, list[int]] = {}
     held: list[tuple[int, Tensor]] = []
     for number, optimizer in enumerate(optimizers):
         for index, group in enumerate(optimizer.param_groups):
             groups.append(_group_fact(number, index, optimizer, group, number in scheduled))
             for tensor in group["params"]:
                 owner.setdefault(id(tensor), len(groups) - 1)
+                holders.setdefault(id(tensor), []).append(len(groups) - 1)
                 held.append((len(groups) - 1, tensor))
     names: dict[int, list[str]] = {}
     tensors: dict[int, nn.Parameter] = {}
@@ -138,6 +145,7 @@ def take_inventory(module: nn.Module, optimizers: Sequence[Optimizer], scheduled
                 module=path,
                 local=local,
                 group=owner.get(key),
+                hints=_hints(tensor),
             )
         )
     by_key = {fact.key: fact.name for fact in facts}
@@ -156,32 +164,25 @@ def take_inventory(module: nn.Module, optimizers: Sequence[Optimizer], scheduled
         for path, part in module.named_modules()
     )
     kinds = tuple(type(optimizer).__name__ for optimizer in optimizers)
-    return Inventory(tuple(facts), tuple(groups), strangers, modules, kinds)
+    repeated = {by_key[key]: tuple(places) for key, places in holders.items() if key in by_key and len(places) > 1}
+    return Inventory(tuple(facts), tuple(groups), strangers, modules, kinds, repeated)
 
 
 class IdentityWatch:
     """Notices in microseconds that a parameter, a module or an optimizer group is no longer the same object."""
 
     def __init__(self, module: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-        self._slots: list[tuple[dict[str, Any], str, int]] = []
-        for part in module.modules():
-            self._slots += [(part._parameters, name, id(value)) for name, value in part._parameters.items()]
-            self._slots += [(part._modules, name, id(value)) for name, value in part._modules.items()]
-        self._sizes = [(part._parameters, part._modules) for part in module.modules()]
-        self._counts = [len(parameters) + len(modules) for parameters, modules in self._sizes]
-        self._groups = optimizers
-        self._held = self._hold()
-
-    def _hold(self) -> list[int]:
-        return [id(tensor) for optimizer in self._groups for g in optimizer.param_groups for tensor in g["params"]]
+        self._slots: list[dict[str, Any]] = [slots for part in module.modules() for slots in (part._parameters, part._modules)]
+        self._optimizers = optimizers
+        self._known = self._now()
 
     def changed(self) -> bool:
         """Whether anything was replaced, added or removed since construction."""
-        if any(id(slots.get(name)) != key for slots, name, key in self._slots):
-            return True
-        if any(len(p) + len(m) != n for (p, m), n in zip(self._sizes, self._counts, strict=True)):
-            return True
-        return self._hold() != self._held
+        return self._now() != self._known
+
+    def _now(self) -> list[int]:
+        groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
+        return [*map(id, chain(chain.from_iterable(map(dict.values, self._slots)), *groups)), *map(len, self._slots)]
 
 
 def _group_fact(optimizer: int, index: int, owner: Optimizer, group: dict[str, Any], scheduled: bool) -> GroupFact:
@@ -196,6 +197,15 @@ def _group_fact(optimizer: int, index: int, owner: Optimizer, group: dict[str, A
         weight_decay=float(group.get("weight_decay", 0.0) or 0.0),
         tensors=len(group["params"]),
     )
+
+
+def _hints(tensor: Tensor) -> dict[str, float]:
+    """`_no_weight_decay` as mamba's layers set it, `_optim` as S4's do: {"lr": ..., "weight_decay": ...}."""
+    hints = {"weight_decay": 0.0} if getattr(tensor, "_no_weight_decay", False) is True else {}
+    asked = getattr(tensor, "_optim", None)
+    if isinstance(asked, Mapping):
+        hints |= {key: float(asked[key]) for key in ("lr", "weight_decay") if isinstance(asked.get(key), (int, float))}
+    return hints
 
 
 def _contract(module: nn.Module) -> dict[str, tuple[str, ...]] | None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from statewise.health.attributes import HiddenTensor
 from statewise.health.declared import Declared
-from statewise.health.flow import Call
+from statewise.health.graph.flow import Call
 from statewise.health.parameters import Inventory
 
 
@@ -33,16 +33,6 @@ class AlienLeaf:
 
 
 @dataclass(frozen=True)
-class PrecisionLoss:
-    """A cast from float64 to a narrower float within the graph; `place` is a module, "" the code around the loss."""
-
-    source: str
-    result: str
-    place: str
-    comes_back: bool
-
-
-@dataclass(frozen=True)
 class FirstBackward(Signal):
     """What the first update of an optimizer has to work with: its backward passes since the run began."""
 
@@ -55,7 +45,6 @@ class FirstBackward(Signal):
     # Parameters that had a gradient right after the backward pass.
     after_backward: frozenset[str]
     aliens: tuple[AlienLeaf, ...]
-    precision: tuple[PrecisionLoss, ...]
     calls: tuple[Call, ...]
     # Backward passes the framework saw, and whether all graphs were walked.
     backwards: int
@@ -106,6 +95,8 @@ class Supervision:
     times: int | None
     length: int | None
     inputs: tuple[tuple[int, ...], ...]
+    # The module whose output the prediction is.
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +129,9 @@ class Track:
     # Consecutive steps with a gradient in which less than 5 % of the elements changed, and the share in the last.
     swallowed_run: int = 0
     share_changed: float = 1.0
+    # Whether any step of this run changed more, and the share of its group's tensors that fare alike now.
+    followed_before: bool = False
+    group_share: float = 1.0
     # Median size of the update the optimizer asks for, and the distance to the next number of that type.
     expected_update: float | None = None
     resolution: float | None = None
@@ -145,10 +139,23 @@ class Track:
     magnitude: float = 0.0
     # Consecutive steps that began with the very values of the step before, although that step had changed them.
     written_back_run: int = 0
+    # The same where the values lie at a bound and every step pushes them outwards; the share of elements that is held.
+    held_run: int = 0
+    share_held: float = 0.0
     bias_before_norm: bool = False
     size: int = 0
-    # "non-zero after backward, zero at the update": something in between removed it.
-    removed: bool = False
+    # Consecutive steps whose gradient was non-zero before clipping and zero at the update, and whether by a factor of 0.
+    removed_run: int = 0
+    scaled_to_zero: bool = False
+    # Consecutive steps whose gradient was non-zero after the backward pass and gone before clipping.
+    cleared_run: int = 0
+    # Consecutive updates whose gradient began as that of the update before.
+    stale_run: int = 0
+
+    @property
+    def removed(self) -> bool:
+        """Whether something between the backward pass and the update takes the gradient away."""
+        return self.removed_run >= 2 or self.cleared_run >= 2
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,12 @@ class LearningRate:
     zero_run: int
     scheduled: bool
     ever_positive: bool
+    # Other groups of the run have an lr above 0 now.
+    others_positive: bool = False
+    # Steps that are still planned; None where nobody knows.
+    remaining: int | None = None
+    # The schedule was evaluated over all planned steps at the start.
+    foreseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,6 +214,20 @@ class Loop(Signal):
     manual: bool
     scaler: bool
     epoch_ended: bool
+    # Backward passes since the last update, and the most that there were before one.
+    since_update: int = 0
+    usual_backwards: int = 0
+    # Batches running without a backward pass and without a step, and the most that there were before.
+    idle_batches: int = 0
+    usual_idle: int = 0
+    # The optimizer whose updates are skipped most: how many in a row now, their share in the last `announced` ones.
+    skipping: int = 0
+    skipped_run: int = 0
+    skipped_share: float = 0.0
+    announced: int = 0
+    # The optimizer that has declined most steps in a row: called, and its own count did not advance.
+    declining: int = 0
+    declined_run: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,21 @@ from statewise.health.parameters import ModuleFact, ParameterFact
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Wiring
 
+KIND = Kind(
+    "frozen-by-mistake",
+    ("R5",),
+    Cause.REGISTRATION,
+    (Severity.ERROR, Severity.WARNING, Severity.INFO),
+    meaning=(
+        "requires_grad is off. Error: against the contract of a layer that trains otherwise. Warning: while its siblings in "
+        "the same module train; adapters, and training of biases only, are recognised. Info: all parameters of a module."
+    ),
+    remedy="remove the `requires_grad_(False)` call",
+    intended="`health.frozen`",
+    example="for name, parameter in self.named_parameters():\n"
+    '    parameter.requires_grad_("in" not in name)    # meant "inp": "min" and "linear" match',
+)
+
 
 def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """Contradictions with a contract are errors; an odd one out is probably wrong; a whole block is a fact."""
@@ -20,17 +35,19 @@ def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     }  # fmt: skip
     if not frozen or not inventory.trainable:
         return
-    contradicted = tuple(name for name in by_name if name in frozen and name in declared.trainable)
+    # A layer of which nothing trains was frozen as a whole (a backbone, a teacher, adapters beside it): that is a choice.
+    partly = {n for m in inventory.modules if any(by_name[o].requires_grad for o in m.own.values()) for n in m.own.values()}
+    contradicted = tuple(name for name in by_name if name in frozen and name in declared.trainable and name in partly)
     if contradicted:
-        yield Finding(
-            KIND.id,
+        yield KIND.finding(
             Severity.ERROR,
-            facts.step,
+            facts,
             contradicted,
-            f"{listed(contradicted)} {_has(contradicted)} requires_grad=False, but the layer declares that it must train: no "
-            "gradient will reach it; remove the requires_grad_(False) call. Frozen on purpose: "
-            f"health.frozen=[{contradicted[0]}]",
-            {"contract": True},
+            what=f"{listed(contradicted)} {_has(contradicted)} requires_grad=False, but the layer declares that it must train",
+            why="no gradient will reach it",
+            remedy="remove the requires_grad_(False) call",
+            intended=f"health.frozen=[{contradicted[0]}]",
+            evidence={"contract": True},
         )
     patterns = _patterns(inventory.modules, by_name)
     odd: list[str] = []
@@ -43,23 +60,26 @@ def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
         elif off and not _deliberate(module, by_name, patterns):
             odd.extend(off)
     if odd:
-        yield Finding(
-            KIND.id,
+        yield KIND.finding(
             Severity.WARNING,
-            facts.step,
-            tuple(odd),
-            f"{listed(odd)} {_has(odd)} requires_grad=False while its siblings in the same module train: no gradient will "
-            f"reach it; remove the requires_grad_(False) call. Frozen on purpose: health.frozen=[{odd[0]}]",
-            {"contract": False},
+            facts,
+            odd,
+            what=f"{listed(odd)} {_has(odd)} requires_grad=False while its siblings in the same module train",
+            why="no gradient will reach it",
+            remedy="remove the requires_grad_(False) call",
+            intended=f"health.frozen=[{odd[0]}]",
+            evidence={"contract": False},
         )
     if blocks:
-        yield Finding(
-            KIND.id,
+        yield KIND.finding(
             Severity.INFO,
-            facts.step,
-            tuple(blocks),
-            f"{len(blocks)} parameters of wholly frozen modules ({listed(blocks)}) do not train; to say so: health.frozen",
-            {"block": True},
+            facts,
+            blocks,
+            what=f"{len(blocks)} parameters of wholly frozen modules ({listed(blocks)}) have requires_grad=False",
+            why="they keep their values",
+            remedy="requires_grad_(True) on what should train",
+            intended=f"health.frozen=[{blocks[0]}]",
+            evidence={"block": True},
         )
 
 
@@ -100,5 +120,4 @@ def _low_rank(whole: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) ->
     return rank < min(whole) and ((a[0], b[1]) == whole or (b[1], a[0]) == whole)
 
 
-KIND = Kind("frozen-by-mistake", ("R5",), Cause.REGISTRATION)
 RULES = (Rule(KIND, Wiring, check),)

@@ -3,11 +3,28 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.flow import Call, Cut, locate
+from statewise.health.graph.flow import Call, Cut, locate
+from statewise.health.graph.signals import Reach
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, FirstBackward, Steps, Track
 
-# A layer whose output is dropped may be one that is dropped at random.
+KIND = Kind(
+    "graph-cut",
+    ("G1", "G2", "G4"),
+    Cause.GRAPH,
+    (Severity.ERROR, Severity.WARNING),
+    meaning="Parameters are in the optimizer, but the loss does not reach them and they have no gradient after the backward "
+    "pass. Forward hooks of one batch say where the way is cut: between two modules, inside one, with autograd off, output "
+    "dropped (said after three steps), or for this parameter only. Later in a run: no gradient in a run of steps that is "
+    "unusual for this parameter; a warning where an output is dropped that was used before.",
+    remedy="Remove detach(), .data, .item(), numpy, no_grad, argmax, round or the cast to integers at that place.",
+    intended="`requires_grad_(False)`, or `health.conditional` for what takes part in some batches only.",
+    example="h = self.encoder(x)\ny = self.head(h.detach())  # the encoder cannot learn",
+)
+# Steps without a gradient after which a cut in the middle of a run is no chance.
+_STEPS_STOPPED = 5
+# A layer whose output is dropped, or that passes its input on, may be one that is left out at random.
+_DOUBTFUL = frozenset({"dropped", "unread"})
 _STEPS_DROPPED = 3
 _CONTAINERS = frozenset({"ParameterList", "ParameterDict", "ModuleList", "ModuleDict"})
 
@@ -23,7 +40,7 @@ def check_first(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     if not any(call.out_reached for call in first.calls) and not first.reached:
         return  # loss-detached
     for cut in _cuts(facts, lost, first.calls, first.reached | first.with_gradient):
-        if cut.kind not in {"absent", "dropped"}:
+        if cut.kind != "absent" and cut.kind not in _DOUBTFUL:
             yield _finding(facts, cut, first.calls, "")
 
 
@@ -35,8 +52,20 @@ def check_steps(facts: Facts, steps: Steps) -> Iterator[Finding]:
         wanted = [track for track in tracks if track.name not in facts.declared.conditional]
         by_name = {track.name: track for track in wanted}
         for cut in _cuts(facts, list(by_name), steps.calls, steps.reached):
-            if cut.kind != "absent" and (late or cut.kind == "dropped"):
-                yield _finding(facts, cut, steps.calls, _since(by_name[cut.parameters[0]], late))
+            if cut.kind != "absent" and (late or cut.kind in _DOUBTFUL):
+                yield _finding(facts, cut, steps.calls, _since(by_name[cut.parameters[0]], late), late)
+
+
+def check_reach(facts: Facts, reach: Reach) -> Iterator[Finding]:
+    """Later as well: gradients that are zero because nobody clears them to None, and a look at the graph proves it."""
+    stopped = {n: run for n, run in reach.stopped.items() if run >= _STEPS_STOPPED and n not in facts.declared.conditional}
+    if reach.empty:
+        return  # loss-detached
+    for cut in _cuts(facts, list(stopped), reach.calls, reach.reached):
+        if cut.kind != "absent":
+            run = stopped[cut.parameters[0]]
+            since = f" since step {reach.steps + 1 - run}: {run} steps running without a gradient"
+            yield _finding(facts, cut, reach.calls, since, late=True)
 
 
 def _since(track: Track, late: bool) -> str:
@@ -65,8 +94,10 @@ def _owner(path: str, kinds: dict[str, str]) -> str:
     return path
 
 
-def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str) -> Finding:
+def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str, late: bool = False) -> Finding:
     names = cut.parameters
+    # An auxiliary output may have done its duty.
+    severity = Severity.WARNING if late and cut.kind in _DOUBTFUL else Severity.ERROR
     subject = f"{listed(names)} {'is' if len(names) == 1 else 'are'} in the optimizer, but no gradient path leads to the loss"
     if cut.kind == "between":
         where = f"the graph is cut between `{cut.before}` (output has a gradient) and `{cut.after}` (input has none)"
@@ -83,6 +114,9 @@ def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str) -> Fin
     elif cut.kind == "dropped":
         where = f"nothing that reaches the loss uses the output of `{cut.before}`"
         fix = "use the output, or remove the module"
+    elif cut.kind == "unread":
+        where = f"the output of `{cut.before}` arrives at the loss, but they have no part in it"
+        fix = "use them in its forward, as tensors (no .item(), .detach() or .data), or remove them"
     else:
         owner = f"`{cut.before}`" if cut.before else "the module"
         where = (
@@ -90,18 +124,20 @@ def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str) -> Fin
             "out of the graph"
         )
         fix = "use the tensor itself, not float(), .item(), .detach() or a new tensor made of its value"
-    return Finding(
-        KIND.id,
-        Severity.ERROR,
-        facts.step,
+    return KIND.finding(
+        severity,
+        facts,
         names,
-        f"{subject}{since}: {where}; {fix}. Intended: requires_grad_(False), or health.conditional=[{names[0]}]",
-        {"kind": cut.kind, "before": cut.before, "after": cut.after, "calls": len(calls)},
+        what=f"{subject}{since}",
+        why=f"they cannot learn; {where}" if len(names) > 1 else f"it cannot learn; {where}",
+        remedy=fix,
+        intended=f"requires_grad_(False), or health.conditional=[{names[0]}]",
+        evidence={"kind": cut.kind, "before": cut.before, "after": cut.after, "calls": len(calls)},
     )
 
 
-KIND = Kind("graph-cut", ("G1", "G2", "G4"), Cause.GRAPH)
 RULES = (
     Rule(KIND, FirstBackward, check_first),
     Rule(KIND, Steps, check_steps),
+    Rule(KIND, Reach, check_reach),
 )

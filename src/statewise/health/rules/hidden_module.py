@@ -6,6 +6,22 @@ from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import AlienLeaf, Facts, FirstBackward
 
+KIND = Kind(
+    "hidden-module",
+    ("R1", "R3"),
+    Cause.REGISTRATION,
+    (Severity.ERROR, Severity.WARNING),
+    meaning=(
+        "nn.Parameters outside the parameter tree (layers in a list, dict, object or closure; a parameter of another module; "
+        "a product of a parameter) are leaves of the loss's graph. A warning where the optimizer holds them all the same: "
+        "then they train, but no checkpoint has them."
+    ),
+    remedy="`nn.ModuleList`, `nn.ModuleDict`, or an attribute of the module",
+    intended="`requires_grad_(False)`: a frozen reference is left alone",
+    example="self.layers = [nn.Linear(16, 16)]                  # the optimizer does not see it\n"
+    "self.layers = nn.ModuleList([nn.Linear(16, 16)])",
+)
+
 
 def check(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """Leaves of the loss's graph that are nn.Parameters, yet no parameter of this module."""
@@ -30,16 +46,16 @@ def check(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
             what = f"the loss uses {count} ({shapes}) that no attribute of the module holds"
             fix = "make it an nn.Parameter attribute of the module itself (a product or a cast of one is none)"
         blind = "the checkpoint and .to() cannot see" if trained else "the optimizer, the checkpoint and .to() cannot see"
-        yield Finding(
-            KIND.id,
+        yield KIND.finding(
             Severity.WARNING if trained else Severity.ERROR,
-            facts.step,
+            facts,
             names,
-            f"{what} but {blind}: not registered in the module's parameter tree; {fix}. A fixed reference on purpose: "
-            "requires_grad_(False) on it",
-            {"shapes": [list(leaf.shape) for leaf in leaves], "in_optimizer": trained},
+            what=f"{what} but {blind}",
+            why="not registered in the module's parameter tree",
+            remedy=fix,
+            intended="a fixed reference: requires_grad_(False) on it",
+            evidence={"shapes": [list(leaf.shape) for leaf in leaves], "in_optimizer": trained},
         )
 
 
-KIND = Kind("hidden-module", ("R1",), Cause.REGISTRATION)
 RULES = (Rule(KIND, FirstBackward, check),)

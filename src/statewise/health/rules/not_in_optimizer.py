@@ -8,6 +8,17 @@ from statewise.health.rule import Kind, Rule
 from statewise.health.rules.stale_optimizer import pair_stale
 from statewise.health.signals import Facts, Wiring
 
+KIND = Kind(
+    "not-in-optimizer",
+    ("O1", "R6"),
+    Cause.WIRING,
+    meaning="A parameter with requires_grad is in no group of any optimizer, by identity: no step can move it.",
+    remedy="hand `self.parameters()` to the optimizer, or add a group",
+    intended="`requires_grad_(False)`, or `health.frozen`",
+    example='groups = [p for name, p in self.named_parameters() if name.endswith("weight")]\n'
+    "optimizer = torch.optim.AdamW(groups)  # the biases are in no group",
+)
+
 
 def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """Parameters with requires_grad whose identity is in no group, and no older copy of them either."""
@@ -28,16 +39,16 @@ def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
         state = f"the optimizer holds only frozen tensors ({len(held)} with requires_grad=False)"
     else:
         state = f"the optimizer holds {len(held)} of {len(inventory.parameters)} parameters"
-    yield Finding(
-        KIND.id,
+    yield KIND.finding(
         Severity.ERROR,
-        facts.step,
+        facts,
         names,
-        f"{_described(inventory, missing)} ({len(missing)} trainable {'tensor' if len(missing) == 1 else 'tensors'}, "
-        f"{share:.0%} of the weights) {'is' if len(missing) == 1 else 'are'} in no optimizer: {state}, so no step can "
-        "move them; hand configure_optimizers self.parameters(), or add a group for them. Meant not to train: "
-        f"requires_grad_(False), or health.frozen=[{missing[0].name}]",
-        {"missing": list(names), "share": share, "held": len(held), "optimizers": list(inventory.optimizers)},
+        what=f"{_described(inventory, missing)} ({len(missing)} trainable {'tensor' if len(missing) == 1 else 'tensors'}, "
+        f"{share:.0%} of the weights) {'is' if len(missing) == 1 else 'are'} in no optimizer",
+        why=f"{state}, so no step can move them",
+        remedy="hand the optimizer self.parameters(), or add a group for them",
+        intended=f"requires_grad_(False), or health.frozen=[{missing[0].name}]",
+        evidence={"missing": list(names), "share": share, "held": len(held), "optimizers": list(inventory.optimizers)},
     )
 
 
@@ -57,5 +68,4 @@ def _described(inventory: Inventory, missing: list[ParameterFact]) -> str:
     return listed(sorted(names))
 
 
-KIND = Kind("not-in-optimizer", ("O1", "R6"), Cause.WIRING)
 RULES = (Rule(KIND, Wiring, check),)

@@ -6,6 +6,15 @@ from statewise.health.findings import Cause, Finding, Severity
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Wiring
 
+KIND = Kind(
+    "nothing-trainable",
+    ("P3",),
+    Cause.WIRING,
+    meaning="The module has no registered parameter, or none of them has requires_grad.",
+    remedy="hold layers as attributes, call `requires_grad_(True)` on what should train",
+    intended='`health.frozen=["*"]`',
+)
+
 
 def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """No parameter asks for a gradient, or none of those that an optimizer holds does."""
@@ -13,29 +22,28 @@ def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     if not inventory.parameters:
         if any(tensor.kind == "module" for tensor in facts.hidden):
             return  # hidden-module says what is wrong
-        yield Finding(
-            KIND.id,
+        yield KIND.finding(
             Severity.ERROR,
-            facts.step,
+            facts,
             (),
-            "the module has no registered parameter: nothing can be trained, saved or moved; hold layers as attributes "
-            "of the module (nn.ModuleList for lists) and tensors as nn.Parameter. Nothing to train on purpose: "
-            "health.policy=off",
+            what="the module has no registered parameter",
+            why="nothing can be trained, saved or moved",
+            remedy="hold layers as attributes of the module (nn.ModuleList for lists) and tensors as nn.Parameter",
+            intended="health.policy=off",
         )
         return
     names = tuple(fact.name for fact in inventory.parameters)
-    if not inventory.trainable:
-        if facts.declared.frozen.issuperset(names):
-            return
-        yield Finding(
-            KIND.id,
-            Severity.ERROR,
-            facts.step,
-            names,
-            f"all {len(names)} parameters have requires_grad=False: no gradient will exist, nothing can learn; call "
-            "requires_grad_(True) on what should train. Intended: list them in health.frozen",
-        )
+    if inventory.trainable or facts.declared.frozen.issuperset(names):
+        return
+    yield KIND.finding(
+        Severity.ERROR,
+        facts,
+        names,
+        what=f"all {len(names)} parameters have requires_grad=False",
+        why="no gradient will exist, nothing can learn",
+        remedy="call requires_grad_(True) on what should train",
+        intended="list them in health.frozen",
+    )
 
 
-KIND = Kind("nothing-trainable", ("P3",), Cause.WIRING)
 RULES = (Rule(KIND, Wiring, check),)

@@ -7,6 +7,20 @@ from statewise.health.parameters import ParameterFact, Stranger
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Wiring
 
+KIND = Kind(
+    "stale-optimizer",
+    ("O2", "O3"),
+    Cause.WIRING,
+    meaning=(
+        "The optimizer holds tensors that are not the module's, of the shape and type of parameters that no group holds: "
+        "they were replaced, or made, after the optimizer was, or it was built over another copy of the model. Identity is "
+        "checked at every batch."
+    ),
+    remedy="build all layers before `configure_optimizers`",
+    intended="`requires_grad_(False)` on the new parameters, or `health.frozen`",
+    example="optimizer = Adam(model.parameters())\nmodel.head = nn.Linear(16, 10)       # the optimizer keeps the old head",
+)
+
 
 def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     """A trainable parameter in no group, and a foreign tensor of its shape in one."""
@@ -22,16 +36,16 @@ def check(facts: Facts, wiring: Wiring) -> Iterator[Finding]:
     else:
         why = "it holds none of this module's own tensors, so it was built over another copy of the model"
     plural = len(names) > 1
-    yield Finding(
-        KIND.id,
+    yield KIND.finding(
         Severity.ERROR,
-        facts.step,
+        facts,
         names,
-        f"the optimizer ({group.kind}, {group.label}) holds {len(pairs)} other tensor{'s' if plural else ''} of the shape"
-        f" of {listed(names)} in {'their' if plural else 'its'} place: {why}; every step moves tensors that the loss does "
-        "not use. Build the optimizer from the final module (create or replace layers before configure_optimizers). "
-        f"Meant not to train: requires_grad_(False), or health.frozen=[{names[0]}]",
-        {"stale": len(pairs), "own": len(own), "shapes": [list(old.shape) for old, _ in pairs]},
+        what=f"the optimizer ({group.kind}, {group.label}) holds {len(pairs)} other tensor{'s' if plural else ''} of the shape"
+        f" of {listed(names)} in {'their' if plural else 'its'} place",
+        why=f"{why}, and every step moves tensors that the loss does not use",
+        remedy="build the optimizer from the final module (create or replace layers before configure_optimizers)",
+        intended=f"requires_grad_(False), or health.frozen=[{names[0]}]",
+        evidence={"stale": len(pairs), "own": len(own), "shapes": [list(old.shape) for old, _ in pairs]},
     )
 
 
@@ -54,5 +68,4 @@ def pair_stale(facts: Facts) -> list[tuple[Stranger, ParameterFact]]:
     return pairs
 
 
-KIND = Kind("stale-optimizer", ("O15", "O2", "O3"), Cause.WIRING)
 RULES = (Rule(KIND, Wiring, check),)

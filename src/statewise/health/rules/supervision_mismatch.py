@@ -3,8 +3,20 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity
+from statewise.health.probes.naming import intend
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Supervision, SupervisionPair
+
+KIND = Kind(
+    "supervision-mismatch",
+    (),
+    Cause.BEHAVIOUR,
+    (Severity.WARNING,),
+    meaning="The gradients of the training loss and of the validation loss reach different numbers of positions of the "
+    "prediction, for windows of one shape: they are losses of different things. What a mask leaves out is not meant.",
+    remedy="Select the same time steps in both steps.",
+    intended='`{"intended": ("supervision-mismatch",)}` in the health_contract() of the module.',
+)
 
 
 def check(facts: Facts, supervision: SupervisionPair) -> Iterator[Finding]:
@@ -15,15 +27,19 @@ def check(facts: Facts, supervision: SupervisionPair) -> Iterator[Finding]:
         return
     if not train.positions or not validation.positions:
         return
-    yield Finding(
-        KIND.id,
+    # An auxiliary head, or a critic, is no counterpart of a prediction.
+    if train.module != validation.module:
+        return
+    yield KIND.finding(
         Severity.WARNING,
-        facts.step,
+        facts,
         (),
-        f"the training loss is computed on {_described(train)}, the validation loss ({validation.loss}) on "
-        f"{_described(validation)}, from windows of the same shape: the two cannot be compared; select the same time steps in "
-        'both. Intended: return {"intended": ("supervision-mismatch",)} from the module\'s health_contract()',
-        {
+        what=f"the training loss is computed on {_described(train)}, the validation loss ({validation.loss}) on "
+        f"{_described(validation)}, from windows of the same shape",
+        why="the two cannot be compared",
+        remedy="select the same time steps in both",
+        intended=intend(KIND.id),
+        evidence={
             "train_positions": train.positions,
             "validation_positions": validation.positions,
             "train_prediction": list(train.prediction),
@@ -40,5 +56,4 @@ def _described(side: Supervision) -> str:
     return f"{steps} (prediction {list(side.prediction)})"
 
 
-KIND = Kind("supervision-mismatch", (), Cause.BEHAVIOUR)
 RULES = (Rule(KIND, SupervisionPair, check),)

@@ -1,14 +1,27 @@
-"""Parameters of modules that are never called."""
+"""Parameters of modules that are never called, or no longer."""
 
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
+from statewise.health.graph.signals import Reach
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Presence
 
 # An expert or a dropped layer may sit out a few batches.
 _BATCHES = 20
 _BATCHES_OF_AN_EPOCH = 12
+KIND = Kind(
+    "unused",
+    ("G5",),
+    Cause.GRAPH,
+    (Severity.WARNING, Severity.INFO),
+    meaning="No gradient in any of twenty batches, or of an epoch of at least twelve, and the module was not called. A fact "
+    "before that, and where it took part once and has not been called in twenty steps running: a router may give an expert up.",
+    remedy="Call it in forward, or remove it: distributed training fails over parameters that take no part.",
+    intended="`health.conditional` names what is used only sometimes.",
+    example="class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.aux = nn.Linear(4, 4)  # forward never calls it",
+)
 
 
 def check(facts: Facts, presence: Presence) -> Iterator[Finding]:
@@ -17,17 +30,41 @@ def check(facts: Facts, presence: Presence) -> Iterator[Finding]:
     if not names:
         return
     enough = presence.batches >= _BATCHES or (presence.epoch_ended and presence.batches >= _BATCHES_OF_AN_EPOCH)
-    yield Finding(
-        KIND.id,
-        Severity.WARNING if enough else Severity.INFO,
-        facts.step,
+    count = f"{presence.batches} batch{'es' if presence.batches > 1 else ''}"
+    yield _finding(facts, names, f"took no part in {count}", Severity.WARNING if enough else Severity.INFO, presence.batches)
+
+
+def check_later(facts: Facts, reach: Reach) -> Iterator[Finding]:
+    """It took part, and for twenty steps nobody called it: perhaps a router gave it up."""
+    called = {call.name for call in reach.calls}
+    modules = {fact.name: fact.module for fact in facts.inventory.parameters}
+    names = tuple(
+        sorted(
+            name
+            for name, run in reach.stopped.items()
+            if run >= _BATCHES and name not in facts.declared.conditional and modules.get(name) not in called
+        )
+    )
+    if names and called:
+        run = min(reach.stopped[name] for name in names)
+        since = f"took no part in {run} steps running, since step {reach.steps + 1 - run}"
+        yield _finding(facts, names, since, Severity.INFO, run)
+
+
+def _finding(facts: Facts, names: tuple[str, ...], what: str, severity: Severity, batches: int) -> Finding:
+    return KIND.finding(
+        severity,
+        facts,
         names,
-        f"{listed(names)} took no part in {presence.batches} batch{'es' if presence.batches > 1 else ''}: the module was not "
-        "called; call it in forward, or remove it (distributed training would fail here). Used only sometimes: "
-        f"health.conditional=[{names[0]}]",
-        {"batches": presence.batches},
+        what=f"{listed(names)} {what}",
+        why="the module was not called, so it cannot learn, and distributed training would fail here",
+        remedy="call it in forward, or remove it",
+        intended=f"used only sometimes: health.conditional=[{names[0]}]",
+        evidence={"batches": batches},
     )
 
 
-KIND = Kind("unused", ("G5",), Cause.GRAPH)
-RULES = (Rule(KIND, Presence, check),)
+RULES = (
+    Rule(KIND, Presence, check),
+    Rule(KIND, Reach, check_later),
+)

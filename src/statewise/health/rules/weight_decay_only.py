@@ -7,6 +7,19 @@ from statewise.health.rule import Kind, Rule
 from statewise.health.rules.zero_gradient import decays, zero_tracks
 from statewise.health.signals import Facts, Steps
 
+KIND = Kind(
+    "weight-decay-only",
+    ("O6",),
+    Cause.GRADIENT,
+    (Severity.ERROR,),
+    meaning=(
+        "The gradient is exactly zero over the window of `zero-gradient`, weight decay is on, and the value moves by just "
+        'that: "does it change" would pass. Momentum that carries on after the last gradient is told from it.'
+    ),
+    remedy="look for a mask, a factor of zero or a dead unit behind it in forward",
+    intended="`health.conditional`",
+)
+
 
 def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Zero gradient over the window, weight decay on, and the value moves: "did it change" would pass."""
@@ -15,17 +28,17 @@ def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
         return
     names = tuple(track.name for track in tracks)
     run = min(track.zero_run for track in tracks)
-    yield Finding(
-        KIND.id,
+    yield KIND.finding(
         Severity.ERROR,
-        facts.step,
+        facts,
         names,
-        f"{listed(names)} moves only by weight decay ({tracks[0].weight_decay:g}): its gradient is exactly zero in {run} "
-        "steps running, so the loss does not change with it and it shrinks to zero; look for a mask, a factor of zero or "
-        f"a dead unit behind it in forward. Used only sometimes: health.conditional=[{names[0]}]",
-        {"run": run, "weight_decay": tracks[0].weight_decay, "lr": tracks[0].lr},
+        what=f"{listed(names)} moves only by weight decay ({tracks[0].weight_decay:g}): its gradient is exactly zero in {run} "
+        "steps running",
+        why="the loss does not change with it and it shrinks to zero",
+        remedy="look for a mask, a factor of zero or a dead unit behind it in forward",
+        intended=f"used only sometimes: health.conditional=[{names[0]}]",
+        evidence={"run": run, "weight_decay": tracks[0].weight_decay, "lr": tracks[0].lr},
     )
 
 
-KIND = Kind("weight-decay-only", ("O6",), Cause.GRADIENT)
 RULES = (Rule(KIND, Steps, check),)

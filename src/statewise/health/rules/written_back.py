@@ -6,31 +6,42 @@ from statewise.health.findings import Cause, Finding, Severity, listed
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Steps
 
+KIND = Kind(
+    "written-back",
+    ("O13", "O14"),
+    Cause.WIRING,
+    (Severity.ERROR,),
+    meaning=(
+        "Three steps running begin with exactly the values of the step before, although that step had changed them: something "
+        "outside the optimizer writes them back. Begin of step is compared with begin of step, so that swaps for validation, "
+        "restored checkpoints and averaged weights are no such thing. At a bound see `pinned-at-bound`."
+    ),
+    remedy="remove the write: look for `copy_`, `.data =` or loading in hooks, callbacks and forward",
+    intended="`requires_grad_(False)` and `health.frozen`",
+    example="def forward(self, x):\n    self.A.data = hippo(self.n)  # undoes each update\n    return x @ self.A",
+)
+
 _STEPS = 3
-# A single number held at its bound (a clamped temperature) looks the same for a while.
-_STEPS_SCALAR = 20
 
 
 def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
     """Each step starts from the very values of the step before, although that step had changed them."""
-    undone = [t for t in steps.tracks if t.written_back_run >= (_STEPS if t.size > 1 else _STEPS_SCALAR)]
-    undone = [track for track in undone if track.name not in facts.declared.frozen]
+    undone = [t for t in steps.tracks if t.written_back_run >= _STEPS and t.name not in facts.declared.frozen]
     if not undone:
         return
     names = tuple(track.name for track in undone)
-    scalar = all(track.size == 1 for track in undone)
-    yield Finding(
-        KIND.id,
-        Severity.WARNING if scalar else Severity.ERROR,
-        facts.step,
+    run = undone[0].written_back_run
+    yield KIND.finding(
+        Severity.ERROR,
+        facts,
         names,
-        f"the optimizer moves {listed(names)}, then the old value is written back outside the optimizer: "
-        f"{undone[0].written_back_run} steps running began with exactly the same values; look for copy_, .data = or load "
-        "in hooks, callbacks and forward. Held on purpose: requires_grad_(False), and "
-        f"health.frozen=[{names[0]}]",
-        {"run": undone[0].written_back_run},
+        what=f"the optimizer moves {listed(names)}, then the old value is written back outside the optimizer: {run} steps "
+        "running began with exactly the same values",
+        why="every update is undone, it cannot learn",
+        remedy="look for copy_, .data = or load in hooks, callbacks and forward",
+        intended=f"requires_grad_(False), and health.frozen=[{names[0]}]",
+        evidence={"run": run},
     )
 
 
-KIND = Kind("written-back", ("O13", "O14"), Cause.WIRING)
 RULES = (Rule(KIND, Steps, check),)

@@ -3,9 +3,24 @@
 from collections.abc import Iterator
 
 from statewise.health.findings import Cause, Finding, Severity, listed
-from statewise.health.ledger import SHORTEST_RUN
 from statewise.health.rule import Kind, Rule
 from statewise.health.signals import Facts, Steps, Track
+from statewise.health.steps.ledger import SHORTEST_RUN
+
+KIND = Kind(
+    "zero-gradient",
+    ("B1", "G7"),
+    Cause.GRADIENT,
+    (Severity.ERROR, Severity.WARNING, Severity.INFO),
+    meaning=(
+        "The whole gradient of a tensor is exactly zero in five or more steps running, and more than chance explains beside "
+        "its own past. Error: a whole module; warning: a single tensor; info: a bias beside a weight that has a gradient (the "
+        "loss does not depend on a shift), and all tensors at once after they had gradients (nothing is left to learn). A bias "
+        "in front of a batch or instance norm is exempt, and so are steps at which every learning rate is 0."
+    ),
+    remedy="look at what follows it in forward: a dead or saturated unit, a factor of zero, a mask",
+    intended="`health.conditional`",
+)
 
 
 def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
@@ -18,26 +33,33 @@ def check(facts: Facts, steps: Steps) -> Iterator[Finding]:
     whole = {m for m in set(modules.values()) if all(name in zeros for name, owner in modules.items() if owner == m)}
     blocks = [track for track in zero if modules.get(track.name) in whole]
     single = [track for track in zero if track not in blocks]
-    for severity, tracks in ((Severity.ERROR, blocks), (Severity.WARNING, single)):
+    everything = len(zeros) == len(modules)
+    # A loss that has come down to its floor: what had gradients has none left, all at once.
+    at_rest = all(t.zero_run >= SHORTEST_RUN and t.ever_alive for t in steps.tracks if t.name in modules)
+    shapes = {fact.name: fact.shape for fact in facts.inventory.trainable}
+    weights = {modules[name] for name, shape in shapes.items() if name in modules and name not in zeros and len(shape) > 1}
+    shifts = [track for track in single if len(shapes.get(track.name, (0, 0))) == 1 and modules.get(track.name) in weights]
+    single = [track for track in single if track not in shifts]
+    for worst, tracks in ((Severity.ERROR, blocks), (Severity.WARNING, single), (Severity.INFO, shifts)):
         if not tracks:
             continue
+        severity = Severity.INFO if at_rest else worst
         names = tuple(track.name for track in tracks)
         run = min(track.zero_run for track in tracks)
-        everything = len(zeros) == len(modules)
         why = (
             "no parameter has any gradient left: the loss is a constant (one class, all masked or clamped)"
             if everything
             else "the loss does not change with them: a dead or saturated unit, a factor of zero or a mask on their way"
         )
-        yield Finding(
-            KIND.id,
+        yield KIND.finding(
             severity,
-            facts.step,
+            facts,
             names,
-            f"the gradient of {listed(names)} is exactly zero, every element, in {run} steps running (since step "
-            f"{max(track.steps - track.zero_run for track in tracks)}): {why}; look at what follows in forward. Used only "
-            f"sometimes: health.conditional=[{names[0]}]",
-            {"run": run, "all": everything},
+            what=f"the gradient of {listed(names)} is exactly zero, every element, in {run} steps running",
+            why=why,
+            remedy="look at what follows in forward",
+            intended=f"used only sometimes: health.conditional=[{names[0]}]",
+            evidence={"run": run, "all": everything},
         )
 
 
@@ -60,5 +82,4 @@ def decays(track: Track) -> bool:
     return track.weight_decay != 0 and track.lr > 0 and track.moved_without_gradient
 
 
-KIND = Kind("zero-gradient", ("B1", "G7"), Cause.GRADIENT)
 RULES = (Rule(KIND, Steps, check),)

@@ -1,0 +1,73 @@
+"""Which steps are watched, with times that are given: no clock runs here."""
+
+import pytest
+
+from statewise.health.steps.duty import BURST, FULL_STEPS, LONGEST_PAUSE, Duty, allowance
+
+
+class Watch:
+    """Seconds that pass only when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(step: float, watched: float, idle: float, count: int, *, planned: int | None = None, alarm: int = -1) -> list[bool]:
+    """Which of `count` steps were watched, where a step takes so long and watching it costs so much."""
+    clock = Watch()
+    duty = Duty(clock)
+    duty.planned = planned
+    seen = []
+    for number in range(count):
+        seen.append(duty.watching)
+        clock.now += step
+        duty.enter()
+        clock.now += watched if duty.watching else idle
+        duty.leave()
+        duty.next(suspicion=number == alarm)
+    return seen
+
+
+@pytest.mark.parametrize(("milliseconds", "allowed"), [(1, 0.05), (5, 0.25), (20, 0.25), (50, 0.5), (500, 5.0)])
+def test_watching_may_take_one_per_cent_and_five_of_short_steps(milliseconds: float, allowed: float) -> None:
+    assert 1000 * allowance(milliseconds / 1000) == pytest.approx(allowed)
+
+
+def test_a_step_that_pays_for_itself_is_always_watched() -> None:
+    assert all(run(0.05, watched=3e-4, idle=3e-5, count=500))
+
+
+def test_a_short_run_is_watched_throughout_whatever_it_costs() -> None:
+    assert all(run(0.001, watched=0.01, idle=1e-5, count=300, planned=300))
+    assert not all(run(0.001, watched=0.01, idle=1e-5, count=300, planned=301))
+
+
+@pytest.mark.parametrize("step", [0.005, 0.05])
+def test_over_a_long_run_the_share_stays_within_the_allowance(step: float) -> None:
+    seen = run(step, watched=2e-3, idle=3e-5, count=5000)[FULL_STEPS:]
+    spent = sum(2e-3 if watched else 3e-5 for watched in seen) / len(seen)
+    assert spent <= allowance(step)
+    assert sum(seen) > 0
+
+
+def test_watched_steps_come_in_bursts_that_are_long_enough_for_a_verdict() -> None:
+    seen = run(0.005, watched=2e-3, idle=3e-5, count=3000)[FULL_STEPS:]
+    text = "".join("x" if watched else "." for watched in seen)
+    bursts = [len(burst) for burst in text.strip("x").strip(".").split(".") if burst]
+    assert bursts
+    assert min(bursts) >= BURST
+
+
+def test_a_suspicion_is_followed_up_at_once() -> None:
+    seen = run(0.005, watched=2e-3, idle=3e-5, count=200, alarm=70)
+    assert not seen[70]
+    assert all(seen[71 : 71 + BURST])
+
+
+def test_however_dear_it_is_a_burst_comes_again() -> None:
+    seen = run(0.0001, watched=0.01, idle=1e-3, count=3 * LONGEST_PAUSE)[FULL_STEPS:]
+    assert any(seen[: LONGEST_PAUSE + BURST])
+    assert any(seen[LONGEST_PAUSE + BURST :])
