@@ -11,7 +11,7 @@ import pytest
 import torch
 from hydra.core.hydra_config import HydraConfig
 
-from statewise import checkpoints
+from statewise import checkpoints, launch
 from statewise.train import main
 
 ROOT = Path(__file__).parents[1]
@@ -215,3 +215,10 @@ def test_the_installed_command_is_the_same_program_from_any_folder(tmp_path):
     done = subprocess.run([command, "train", "model.d_stat=8"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("there is no configuration key 'model.d_stat'; did you mean model.d_state")
+
+
+def test_options_may_stand_anywhere_among_the_overrides():
+    given = ["model=mine", "--config-dir", "conf", "seed=1", "-m", "~callbacks.dashboard", "--cfg=job"]
+    wanted = ["--config-dir", "conf", "-m", "--cfg=job", "model=mine", "seed=1", "~callbacks.dashboard"]
+    assert launch.options_first(given) == wanted
+    assert launch.options_first(["seed=1", "--cfg"]) == ["--cfg", "seed=1"]

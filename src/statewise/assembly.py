@@ -8,13 +8,13 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks import Checkpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -25,12 +25,33 @@ from statewise.carried import require_state
 from statewise.checkpoints import AtomicCheckpointIO
 from statewise.choices import at_least
 from statewise.data.datamodule import WindowsDataModule
+from statewise.faults import Injected, inject
 from statewise.optim import fused_allowed
 from statewise.task import Forecasting
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"64-true": torch.float64}  # everything else keeps float32 weights and inputs
+
+
+class Parts(NamedTuple):
+    """What a run trains, before there is a trainer."""
+
+    datamodule: WindowsDataModule
+    task: Forecasting
+    callbacks: dict[str, L.Callback]
+    fault: Injected | None
+
+
+def assemble(config: DictConfig) -> Parts:
+    """Data, task and callbacks of a run, with the seed and the threads it asks for."""
+    L.seed_everything(config.seed, verbose=False)
+    if config.hardware.threads is not None:
+        torch.set_num_threads(config.hardware.threads)
+    datamodule = build_data(config)
+    task = build_task(config, datamodule, build_model(config, datamodule))
+    fault = None if config.fault is None else inject(instantiate(config.fault), task)
+    return Parts(datamodule, task, build_callbacks(config), fault)
 
 
 def build_data(config: DictConfig) -> WindowsDataModule:
@@ -104,6 +125,7 @@ def build_trainer(
     )
     if limits.gradient_clip_val is not None and not limits.gradient_clip_val > 0:
         raise ValueError(f"trainer.gradient_clip_val must be above 0, or null for no clipping, got {limits.gradient_clip_val}")
+    callbacks = list(callbacks)
     interactive = sys.stderr.isatty()
     return _trainer(
         accelerator=hardware.accelerator,
@@ -123,6 +145,7 @@ def build_trainer(
         default_root_dir=folder,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,  # the data module's own sampler knows its place in the run
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_progress_bar=interactive,
         enable_model_summary=False,  # training health prints a table that says more
     )

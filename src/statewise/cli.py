@@ -10,6 +10,7 @@ app = typer.Typer(
     help="Train state-space models on windows of a time series, with proof that the training trains.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # brackets are Hydra's here
 )
 
 
@@ -19,6 +20,34 @@ def train(arguments: Annotated[list[str] | None, typer.Argument(help="As for `py
     from statewise.train import main
 
     raise typer.Exit(main(arguments or []))
+
+
+@app.command(
+    "check", context_settings={"ignore_unknown_options": True}, short_help="Can this run learn? 20 steps and a verdict, for CI."
+)
+def check(
+    overrides: Annotated[list[str] | None, typer.Argument(help="As for `python train.py`: GROUP=OPTION, KEY=VALUE")] = None,
+) -> None:
+    """Look at the first 20 steps of a run and say whether it can learn; for the CI of a project. Nothing is kept.
+
+    The preflight and 20 optimiser steps of exactly the run that `statewise train` would do, then two validation batches, and
+    a table of what training health found: what is true, why it matters, what to do, how to declare it intended.
+
+    \b
+    Exit code  0  healthy
+               1  a warning or an error
+               2  it could not run: configuration or data refused, or a step failed
+
+    \b
+    statewise check                                  the default run
+    statewise check model=mamba2 data=file data.path=bars.csv
+    statewise check --config-dir=conf model=mine     your model: conf/model/mine.yaml
+    statewise check 'health.frozen=[input_proj.*]'   what is meant to stand still
+    statewise check fault=detach_input               what a broken run looks like
+    """
+    from statewise.check import main
+
+    raise typer.Exit(main(overrides or []))
 
 
 @app.command("market")

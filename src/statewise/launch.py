@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 MULTIRUN = {"-m", "--multirun"}
+TAKE_A_VALUE = {"--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
 
 
 class Refused(Exception):
@@ -61,7 +62,7 @@ def launch(run: Callable[[DictConfig, Job], float], argv: Sequence[str] | None =
         run: does one job in its run folder and returns the objective; it sets the job's status.
         argv: the arguments after the program's name; those of this process by default.
     """
-    typed = sorted(sys.argv[1:] if argv is None else argv, key=lambda argument: argument not in MULTIRUN)  # argparse's wish
+    typed = options_first(sys.argv[1:] if argv is None else argv)
     show_traceback = bool(os.environ.get(FULL_ERROR))
     schemas.register()
     OmegaConf.register_new_resolver("new_folder", _new_folder, use_cache=True, replace=True)
@@ -99,6 +100,18 @@ def launch(run: Callable[[DictConfig, Job], float], argv: Sequence[str] | None =
 
         console().print(sweep_table([vars(job) for job in jobs]))
     return max((job.exit_code for job in jobs), default=0)
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """The same command line as argparse wants it: overrides that stand between options it does not understand."""
+    options: list[str] = []
+    overrides: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        (options if argument.startswith("-") else overrides).append(argument)
+        if argument in TAKE_A_VALUE:
+            options += [value for value in [next(rest, None)] if value is not None]
+    return options + overrides
 
 
 def _do(

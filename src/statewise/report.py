@@ -1,61 +1,19 @@
 """report.html: a run on one page. Pictures, styles and tables are inside the file; it refers to nothing outside."""
 
 import html
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 
+from statewise import page_parts as parts
 from statewise import runs
+from statewise.health_page import health_card
 from statewise.summary import number, percent, result_rows, verdict_on_result
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-log = logging.getLogger(__name__)
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1f2933; --muted: #62707e; --grid: #d8dde3; --page: #f4f6f8; --card: #ffffff;
-  --good: #0b7a4f; --warn: #9a6200; --bad: #b3261e; --accent: #2a78d6; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6eaee; --muted: #9aa7b4; --grid: #38424d; --page: #12171c;
-  --card: #1b2229; --good: #4cc38a; --warn: #e5a93c; --bad: #ff7b72; --accent: #6cb0ff; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
-main { max-width: 1000px; margin: 0 auto; padding: 28px 20px 60px; }
-h1 { font-size: 26px; line-height: 1.25; margin: 0 0 6px; }
-h2 { font-size: 16px; margin: 0 0 12px; }
-p { margin: 0 0 8px; }
-.muted, figcaption { color: var(--muted); }
-.lead { font-size: 17px; }
-.card { background: var(--card); border: 1px solid var(--grid); border-radius: 10px; padding: 18px 20px; margin: 16px 0;
-  overflow-x: auto; }
-.badge { display: inline-block; border: 1px solid currentColor; border-radius: 999px; padding: 1px 11px;
-  font-size: 13px; font-weight: 600; margin-right: 6px; }
-.good { color: var(--good); } .warn { color: var(--warn); } .bad { color: var(--bad); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { color: var(--muted); font-weight: 500; font-size: 13px; }
-th, td { text-align: right; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--grid); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr:last-child td { border-bottom: 0; }
-tr.model td { font-weight: 600; }
-table.text th, table.text td { text-align: left; vertical-align: top; white-space: normal; }
-table.text td:nth-child(-n+3) { white-space: nowrap; }
-table.text td:nth-child(n+4) { overflow-wrap: anywhere; }
-figure { margin: 0 0 26px; } figure:last-child { margin-bottom: 0; }
-figure svg { width: 100%; height: auto; display: block; }
-figcaption { font-size: 13px; margin-top: 4px; }
-pre { margin: 0; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-summary { cursor: pointer; font-weight: 600; }
-details[open] summary { margin-bottom: 10px; }
-@media print { body { background: none; } .card { break-inside: avoid; } }
-"""
-VERDICT_COLOURS = {"healthy": "good", "warning": "warn", "error": "bad", "not_checked": "warn", "ok": "good"}
 IDENTIFICATION = {
     "eigenvalue_error": "largest error of an eigenvalue",
     "markov_error": "error of the Markov parameters",
@@ -78,22 +36,29 @@ def build_report(folder: Path | str) -> Path:
 def page(run: runs.Run) -> str:
     """The whole report as HTML."""
     summary = run.summary
-    sections = [_head(run)]
+    health = health_card(run)
+    # What stops a run is the first thing to read about it.
+    unhealthy = summary is not None and summary["status"] == "unhealthy"
+    sections = [_head(run), _fault(summary or {}), health if unhealthy else ""]
     if summary is not None:
         sections += [_results(summary), _known_answers(summary), _targets(summary)]
-    sections += [_pictures(run), _health(run), _configuration(run)]
+    sections += [
+        parts.card("Pictures", parts.drawn(pictures(run))),
+        "" if unhealthy else health,
+        _configuration(run),
+    ]
     if summary is not None:
         sections.append(_versions(summary))
     title = html.escape(_title(run))
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style></head>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{parts.STYLE}</style></head>\n'
         f"<body><main>\n{''.join(sections)}</main></body></html>\n"
     )
 
 
-def pictures(run: runs.Run) -> Iterator[tuple[str, Callable[[], "Figure"], str]]:
-    """What can be drawn from this run: for each picture its name, how to draw it and a sentence on how to read it."""
+def pictures(run: runs.Run) -> Iterator[parts.Picture]:
+    """What can be drawn from this run."""
     from statewise import figures
 
     metrics, summary = run.metrics, run.summary or {}
@@ -152,17 +117,13 @@ def _title(run: runs.Run) -> str:
     return f"{run.summary['model']} on {run.summary['data']}" if run.summary else run.folder.name
 
 
-def _badge(text: str) -> str:
-    return f'<span class="badge {VERDICT_COLOURS.get(text, "bad")}">{html.escape(text.replace("_", " "))}</span>'
-
-
 def _head(run: runs.Run) -> str:
     summary = run.summary
     if summary is None:
-        lead, facts, badges = "The run left no summary: it was broken off.", [], _badge("interrupted")
+        lead, facts, badges = "The run left no summary: it was broken off.", [], parts.badge("interrupted")
     else:
         lead = verdict_on_result(summary) + "."
-        badges = _badge(summary["status"]) + _badge(summary["health"]["verdict"])
+        badges = parts.badge(summary["status"]) + parts.badge(summary["health"]["verdict"])
         seconds, speed = summary["seconds"]["fit"], summary["samples_per_second"]
         facts = [
             f"{summary['parameters']:,} parameters" if summary["parameters"] is not None else "",
@@ -179,19 +140,11 @@ def _head(run: runs.Run) -> str:
     )
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False, marked: int | None = None) -> str:
-    """A table of escaped cells; `text` sets it for sentences, `marked` is the row to stress."""
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    body = ""
-    for index, row in enumerate(rows):
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-        body += ('<tr class="model">' if index == marked else "<tr>") + cells + "</tr>"
-    start = '<table class="text">' if text else "<table>"
-    return f"{start}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _card(title: str, content: str) -> str:
-    return f'<section class="card"><h2>{html.escape(title)}</h2>{content}</section>\n' if content else ""
+def _fault(summary: Mapping[str, Any]) -> str:
+    if not (fault := summary.get("fault")):
+        return ""
+    name, what = html.escape(fault["name"]), html.escape(fault["what"])
+    return f'<section class="card banner">This run was broken on purpose: fault={name} <span>{what}</span></section>\n'
 
 
 def _results(summary: Mapping[str, Any]) -> str:
@@ -200,7 +153,7 @@ def _results(summary: Mapping[str, Any]) -> str:
         '<p class="muted">Mean over the targets, scaled units, every predictor on the same test rows. '
         "Skill: the share of the best baseline's MSE that is saved.</p>"
     )
-    return _card("Result", note + _table(("", "MSE", "MAE", "skill"), rows, marked=0))
+    return parts.card("Result", note + parts.table(("", "MSE", "MAE", "skill"), rows, marked=0))
 
 
 def _known_answers(summary: Mapping[str, Any]) -> str:
@@ -216,8 +169,8 @@ def _known_answers(summary: Mapping[str, Any]) -> str:
             rows.append((key.replace("_", " "), number(entry.get("value")), error, answer))
     header = ("", "found", "standard error", "true")
     kept = [index for index in range(4) if index == 0 or any(row[index] for row in rows)]
-    table = _table([header[index] for index in kept], [[row[index] for index in kept] for row in rows])
-    return _card("Against the known answer", table if rows else "")
+    table = parts.table([header[index] for index in kept], [[row[index] for index in kept] for row in rows])
+    return parts.card("Against the known answer", table if rows else "")
 
 
 def _targets(summary: Mapping[str, Any]) -> str:
@@ -227,45 +180,8 @@ def _targets(summary: Mapping[str, Any]) -> str:
     if len(rows) > 1:
         rows.append(("mean", *(number(test[key]) for key in columns)))
     header = ("target", "MSE", "MAE", "MSE, original units", "MAE, original units")
-    table = _table(header, rows, marked=len(rows) - 1 if len(rows) > 1 else None)
-    return _card("Errors of each target", table if rows else "")
-
-
-def _pictures(run: runs.Run) -> str:
-    from statewise import figures
-
-    drawn = []
-    for name, draw, caption in pictures(run):
-        try:
-            drawing = figures.svg(draw())
-        except Exception:
-            # A picture of a strange run must never cost the report of that run.
-            log.warning("the picture %s could not be drawn", name, exc_info=True)
-            continue
-        drawn.append(f'<figure id="{name}">{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>')
-    return _card("Pictures", "".join(drawn))
-
-
-def _health(run: runs.Run) -> str:
-    health = run.health or (run.summary or {}).get("health")
-    if not health:
-        return ""
-    findings = health.get("findings", [])
-    sentence = f"<p>{_badge(str(health.get('verdict', 'not_checked')))}</p>"
-    if not findings:
-        return _card("Training health", sentence + '<p class="muted">No finding.</p>')
-    rows = [
-        (
-            str(entry.get("severity", "")),
-            str(entry.get("id", "")),
-            str(entry.get("step", "")),
-            ", ".join(map(str, entry.get("parameters") or [])),
-            str(entry.get("message", "")),
-        )
-        for entry in findings
-    ]
-    header = ("severity", "finding", "step", "parameters", "what it says")
-    return _card("Training health", sentence + _table(header, rows, text=True))
+    table = parts.table(header, rows, marked=len(rows) - 1 if len(rows) > 1 else None)
+    return parts.card("Errors of each target", table if rows else "")
 
 
 def _configuration(run: runs.Run) -> str:

@@ -20,6 +20,7 @@ from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.training_health import TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
 from statewise.evaluation import in_original_units, test_figures, tested_predictions
+from statewise.faults import Injected
 from statewise.identification import identification_figures
 from statewise.models.baselines import Baselines, floor
 from statewise.models.forecaster import Forecaster
@@ -49,6 +50,7 @@ class RunRecord:
         self.baselines: Baselines | None = None
         self._seconds: dict[str, float] = {}
         self._parameters: int | None = None
+        self._fault: Injected | None = None
         self._trainer: L.Trainer | None = None
         self._callbacks: Mapping[str, L.Callback] = {}
         self._results: dict[str, Any] = {}
@@ -62,14 +64,15 @@ class RunRecord:
         finally:
             self._seconds[name] = time.perf_counter() - start
 
-    def describe_data(self, datamodule: WindowsDataModule) -> None:
-        """Log what was read, dropped, filled and split."""
+    def describe(self, datamodule: WindowsDataModule, model: nn.Module, fault: Injected | None = None) -> None:
+        """Log what was read, dropped, filled and split, how large the model is, and what was broken on purpose."""
         for note in datamodule.notes:
             log.info("data: %s", note)
-
-    def describe_model(self, model: nn.Module) -> None:
         self._parameters = sum(parameter.numel() for parameter in model.parameters())
         log.info("model: %s with %s parameters", self.model, f"{self._parameters:,}")
+        self._fault = fault
+        if fault is not None:
+            log.warning("fault=%s: this run was broken on purpose. %s", fault.name, fault.what)
 
     def watch(self, trainer: L.Trainer, callbacks: Mapping[str, L.Callback]) -> None:
         """Remember who knows the steps, the health and the histories."""
@@ -131,6 +134,7 @@ class RunRecord:
             samples_per_second=self._samples_per_second(),
             parent=self.config["resume"],
             error=self.message,
+            fault=self._fault._asdict() if self._fault else None,
             **self._results,
         )
         runs.write_json(self.folder / runs.SUMMARY, result)

@@ -35,6 +35,18 @@ CONSTRUCTORS: dict[str, str] = {
     "optimizer/adamw": "statewise.optim.adamw",
     "scheduler/constant": "statewise.optim.constant",
     "scheduler/warmup_cosine": "statewise.optim.warmup_cosine",
+    "fault/delta_as_number": "statewise.faults.delta_as_number",
+    "fault/detach_input": "statewise.faults.detach_input",
+    "fault/detached_loss": "statewise.faults.detached_loss",
+    "fault/frozen_A": "statewise.faults.frozen_A",
+    "fault/gradients_dropped": "statewise.faults.gradients_dropped",
+    "fault/layers_in_a_list": "statewise.faults.layers_in_a_list",
+    "fault/plain_A": "statewise.faults.plain_A",
+    "fault/rounded_loss": "statewise.faults.rounded_loss",
+    "fault/stuck_schedule": "statewise.faults.stuck_schedule",
+    "fault/swallowed_updates": "statewise.faults.swallowed_updates",
+    "fault/wrong_key": "statewise.faults.wrong_key",
+    "fault/written_back_A": "statewise.faults.written_back_A",
     "callbacks/gradient_norms": "statewise.callbacks.gradient_norms.GradientNorms",
     "callbacks/spectral_projection": "statewise.callbacks.spectral_projection.SpectralProjection",
     "callbacks/training_health": "statewise.callbacks.training_health.TrainingHealth",
@@ -44,9 +56,12 @@ PASSED_BY_THE_WIRING: dict[str, frozenset[str]] = {
     "model": frozenset({"n_features", "n_outputs", "horizon", "target_inputs", "targets_are_levels"}),
     "optimizer": frozenset({"groups"}),
     "scheduler": frozenset({"optimizer", "total_steps"}),
-    "callbacks/training_health": frozenset({"policy", "frozen", "constants", "conditional", "stop_at"}),  # the node health
+    "fault": frozenset({"task"}),
+    # The node health.
+    "callbacks/training_health": frozenset({"policy", "frozen", "constants", "conditional", "causal", "stop_at"}),
 }
-CALLED_LATER = frozenset({"model", "optimizer", "scheduler"})  # made in two steps: first the configured arguments, then ours
+# Made in two steps: first the configured arguments, then ours.
+CALLED_LATER = frozenset({"model", "optimizer", "scheduler", "fault"})
 
 
 @dataclass
@@ -93,6 +108,7 @@ class Health:
     frozen: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     conditional: list[str] = field(default_factory=list)
+    causal: list[str] = field(default_factory=list)
     stop_at: str = "error"
 
 
@@ -115,6 +131,7 @@ class Train:
     callbacks: Any = MISSING
     health: Any = MISSING
     logger: Any = MISSING
+    fault: Any = None
     seed: int = 0
     objective: str = "val/mse"
     report: bool = True

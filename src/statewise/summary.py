@@ -50,6 +50,7 @@ class Summary(TypedDict):
     seed: int | None
     parent: NotRequired[str]
     error: NotRequired[str]
+    fault: NotRequired[dict[str, str]]
 
 
 class ResultRow(NamedTuple):
@@ -138,11 +139,13 @@ def summarise(
     samples_per_second: float | None = None,
     parent: str | None = None,
     error: str | None = None,
+    fault: Mapping[str, str] | None = None,
 ) -> Summary:
     """The whole summary, every key present, for a run that ended in whatever way.
 
     `floor` is the mse of the best possible predictor on the same rows. `parent` is the run that was resumed, `error`
-    the one line that says why a run did not end well; these two keys are there only where they mean something.
+    the one line that says why a run did not end well, `fault` the name and a sentence of what was broken on purpose; these
+    three keys are there only where they mean something.
 
     Raises: ValueError for a status outside `STATUSES` or a baseline outside `BASELINES`.
     """
@@ -182,6 +185,8 @@ def summarise(
         summary["parent"] = str(parent)
     if error is not None:
         summary["error"] = " ".join(str(error).split())
+    if fault is not None:
+        summary["fault"] = dict(fault)
     return summary
 
 

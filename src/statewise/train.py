@@ -83,9 +83,6 @@ def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
 
 def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
     """Train, test the best checkpoint, and leave everything in the run folder."""
-    import lightning as L
-    import torch
-
     from statewise import assembly
     from statewise.callbacks.checkpoints import BestAndLast
     from statewise.callbacks.epoch_lines import EpochLines
@@ -108,15 +105,8 @@ def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
 
     with ask_before_stopping(request_stop):
         with record.phase("setup"), refusals():
-            L.seed_everything(config.seed, verbose=False)
-            if config.hardware.threads is not None:
-                torch.set_num_threads(config.hardware.threads)
-            datamodule = assembly.build_data(config)
-            record.describe_data(datamodule)
-            model = assembly.build_model(config, datamodule)
-            record.describe_model(model)
-            task = assembly.build_task(config, datamodule, model)
-            named = assembly.build_callbacks(config)
+            datamodule, task, named, fault = assembly.assemble(config)
+            record.describe(datamodule, task.model, fault)
             checkpoints = BestAndLast(
                 job.folder / "checkpoints",
                 describe(record.config, job.overrides),

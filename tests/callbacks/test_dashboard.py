@@ -1,5 +1,6 @@
 """The dashboard is tested through a real fit, by reading back the events that it wrote."""
 
+import contextlib
 import logging
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,12 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from statewise.callbacks.dashboard import LAYOUT, Dashboard, flattened, predicted_stretch
 from statewise.callbacks.gradient_norms import GradientNorms
 from statewise.callbacks.spectral_projection import SpectralProjection
+from statewise.callbacks.training_health import TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.missing import Missing
 from statewise.data.source import Source
 from statewise.data.tables import Table
+from statewise.health import UnhealthyTraining
 from statewise.models.dense_ssm import dense_ssm
 from statewise.optim import adamw
 from statewise.task import Forecasting
@@ -105,7 +108,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dashboard = Dashboard(figures_every_n_epochs=2)
     dashboard.hyperparameters = {"model": {"d_state": 4, "layers": [1, 2]}, "seed": 0, "resume": None}
     task, datamodule = parts()
-    trainer(folder, dashboard, GradientNorms(), SpectralProjection()).fit(task, datamodule=datamodule)
+    callbacks = (dashboard, TrainingHealth(policy="warn"), GradientNorms(), SpectralProjection())
+    trainer(folder, *callbacks).fit(task, datamodule=datamodule)
     return folder
 
 
@@ -134,6 +138,30 @@ def test_the_charts_of_the_layout_find_the_tags_that_a_run_writes(fitted: Path) 
     each = re.compile(LAYOUT["gradients"]["norm of each parameter"][1][0])
     assert not each.match("grad_norm/total_clipped")
     assert each.match("grad_norm/ssm_0.A")
+
+
+def texts(read: EventAccumulator, tag: str) -> list[tuple[int, str]]:
+    return [(event.step, event.tensor_proto.string_val[0].decode()) for event in read.Tensors(f"{tag}/text_summary")]
+
+
+def test_the_table_of_parameters_is_shown_once_as_text(fitted: Path) -> None:
+    ((step, table),) = texts(events(fitted), "health/parameters")
+    assert step == 1
+    assert "    model.ssm_0.A " in table
+    assert "not yet known" not in table
+    assert "health/findings/text_summary" not in events(fitted).Tags()["tensors"]
+
+
+@pytest.mark.parametrize("policy", ["warn", "error"])
+def test_findings_are_shown_as_text_also_where_they_stop_the_run(tmp_path: Path, policy: str) -> None:
+    task, datamodule = parts()
+    task.model.ssm_0.A.requires_grad_(False)  # type: ignore[union-attr]
+    fit = trainer(tmp_path, TrainingHealth(policy=policy), Dashboard(), epochs=1)
+    with contextlib.suppress(UnhealthyTraining):
+        fit.fit(task, datamodule=datamodule)
+    ((_, said),) = texts(events(tmp_path), "health/findings")
+    assert said.startswith("**error: frozen-by-mistake**, before the first update\n\n`model.ssm_0.A`")
+    assert texts(events(tmp_path), "health/parameters")
 
 
 def test_hyperparameters_are_shown_flat_and_a_good_end_is_marked(fitted: Path) -> None:

@@ -15,7 +15,11 @@ from statewise import runs
 from statewise.callbacks.gradient_norms import GradientNorms
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.stopping import StoppedEarly
+from statewise.callbacks.training_health import TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
+from statewise.health import Finding
+from statewise.health.table import parameter_table
+from statewise.health.verdict import primary
 from statewise.task import Forecasting
 
 if TYPE_CHECKING:
@@ -33,6 +37,10 @@ LAYOUT = {
         "total norm, before and after clipping": ["Multiline", ["grad_norm/total$", "grad_norm/total_clipped$"]],
         "norm of each parameter": ["Multiline", ["grad_norm/(?!total|none_count)"]],
     },
+    "health": {
+        "findings, and the share of parameters that move": ["Multiline", ["health/findings$", "health/share_moving$"]],
+        "update beside the weights, each block": ["Multiline", ["health/update_ratio/"]],
+    },
     "stability": {
         "spectral radius of A_bar": ["Multiline", ["spectral_radius/"]],
         "transient growth": ["Multiline", ["transient_growth/"]],
@@ -47,9 +55,10 @@ DPI = 80
 class Dashboard(L.Callback):
     """Fills TensorBoard with what scalars alone do not show; without a TensorBoard logger it does nothing.
 
-    Prediction against truth on the first stretch of the validation part; the eigenvalues of every A_bar in the unit
-    circle and the gradient norms of all parameters, from the histories of SpectralProjection and GradientNorms; a
-    layout of the charts; the hyperparameters, with the outcome also of a run that failed.
+    The table of parameters with which the run starts, and every finding of TrainingHealth, as text. Prediction against truth
+    on the first stretch of the validation part; the eigenvalues of every A_bar in the unit circle and the gradient norms of
+    all parameters, from the histories of SpectralProjection and GradientNorms; a layout of the charts; the hyperparameters,
+    with the outcome also of a run that failed.
 
     Args:
         figures_every_n_epochs: a picture takes up to half a second; they are drawn at the first epoch, then every so
@@ -69,12 +78,23 @@ class Dashboard(L.Callback):
         self.hyperparameters: Mapping[str, Any] | None = None
         self._open = False
         self._last_predicted = -1
+        self._table_shown = False
+        self._findings_shown: list[Finding] = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._last_predicted = -1
+        self._table_shown = False
+        self._findings_shown = []
         self._begin(trainer, pl_module)
 
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._open and not self._table_shown:
+            self._show_health(trainer)
+
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._show_health(trainer)
         epoch = trainer.current_epoch
         last = epoch + 1 == trainer.max_epochs
         if not self._open or trainer.sanity_checking or epoch == self._last_predicted:
@@ -96,12 +116,33 @@ class Dashboard(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self._open:
+            self._show_health(trainer)
             self._show_histories(trainer)
             self._end(trainer, succeeded=True)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         self._begin(trainer, pl_module)  # where the run failed before it began
+        self._show_health(trainer)
         self._end(trainer, succeeded=isinstance(exception, StoppedEarly))
+
+    def _show_health(self, trainer: L.Trainer) -> None:
+        """The table of parameters, once the first batch has shown which of them the loss reaches, and the findings so far."""
+        health = next((c for c in trainer.callbacks if isinstance(c, TrainingHealth)), None)  # type: ignore[attr-defined]
+        if not self._open or health is None or health.monitor.run is None:  # off, or the fit ended before it began
+            return
+        monitor = health.monitor
+        if not self._table_shown:
+            table = parameter_table(monitor.inventory, monitor.reached)
+            self._write(trainer, "health/parameters", "\n".join(f"    {line}" for line in table.splitlines()))
+            self._table_shown = True
+        findings = primary(monitor.findings)
+        if findings != self._findings_shown:
+            self._findings_shown = findings
+            self._write(trainer, "health/findings", "\n\n".join(map(_in_markdown, findings)))
+
+    def _write(self, trainer: L.Trainer, tag: str, markdown: str) -> None:
+        for writer in writers(trainer):
+            writer.add_text(tag, markdown, trainer.global_step)
 
     def _show_histories(self, trainer: L.Trainer) -> None:
         from statewise import figures
@@ -149,6 +190,11 @@ class Dashboard(L.Callback):
             writer._get_file_writer().add_summary(session_end(succeeded))
             writer.flush()
         self._open = False
+
+
+def _in_markdown(finding: Finding) -> str:
+    when = f"step {finding.step}" if finding.step else "before the first update"
+    return f"**{finding.severity.value}: {finding.id}**, {when}\n\n{finding.message}"
 
 
 def writers(trainer: L.Trainer) -> Iterator[Any]:
