@@ -6,7 +6,8 @@
 
 Each benchmark runs in a process of its own. docs/benchmarks.md gets a summary and every row; README.md gets the summary,
 if it has the two marks for it. With names of benchmarks only those run, and nothing is written but the JSON. Run it on a
-machine that does nothing else. selection.py is not among them: it trains for half an hour and draws a figure.
+machine that does nothing else. callbacks.py runs within health_overhead.py. selection.py is not among
+them: it trains for half an hour and draws a figure.
 """
 
 import argparse
@@ -29,7 +30,7 @@ import torch
 HERE = Path(__file__).parent
 DOCUMENT, README = HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
-BENCHMARKS = ("dense_scan", "mamba2", "inference", "windows", "callbacks", "lightning_overhead", "growth")
+BENCHMARKS = ("dense_scan", "mamba2", "inference", "windows", "health_overhead", "lightning_overhead", "growth")
 PACKAGES = ("torch", "lightning", "transformers", "mambapy")
 QUESTIONS = {
     "D1": "Dense layer, forward and backward at T 60: times as fast as the naive loop",
@@ -43,6 +44,7 @@ QUESTIONS = {
     "S1": "One step of the dense forecaster: times as fast as computing its window anew",
     "S2": "One step of a Mamba-2 block: times as fast as the peer's",
     "C1": "The three callbacks: per cent of a training step",
+    "H1": "Training health alone: milliseconds of a step, and of its preflight",
     "L1": "Lightning's loop: per cent more than a bare loop",
     "W1": "Windows: batches times as fast as per-item loading; set-up of 1,000,000 rows in ms and MiB",
 }

@@ -46,6 +46,8 @@ class Sound:
     seed: int
     steps: int = 200
     contract: bool = True
+    # It runs without a contract too: with one that declares nothing it would be the same run again.
+    both: bool = False
 
 
 def faulty_cases(families: Iterable[str], seeds: Iterable[int], only: Iterable[str] = ()) -> list[Faulty]:
@@ -56,17 +58,19 @@ def faulty_cases(families: Iterable[str], seeds: Iterable[int], only: Iterable[s
     return [case for case in every if not wanted or case.fault in wanted or case.label in wanted]
 
 
-def sound_cases(families: Iterable[str], seeds: Iterable[int], steps: int, only: Iterable[str] = ()) -> list[Sound]:
-    """All healthy runs, without any contract and with one."""
+def sound_cases(
+    families: Iterable[str], seeds: Iterable[int], steps: int, only: Iterable[str] = (), *, bare: bool = True
+) -> list[Sound]:
+    """All healthy runs with contract and, with `bare`, without any as well."""
     wanted, families, seeds = set(only), list(families), list(seeds)
     return [
-        Sound(set_up.id, family, seed, steps, contract)
+        Sound(set_up.id, family, seed, steps, contract, both=bare)
         for set_up in SET_UPS.values()
         for family in families
         if family not in set_up.not_for
         for seed in seeds
         if not wanted or set_up.id in wanted
-        for contract in (False, True)
+        for contract in ((False, True) if bare else (True,))
     ]
 
 
@@ -117,7 +121,8 @@ def run_sound(case: Sound) -> Healthy | None:
     """Fit the healthy run; None where the contract would change nothing, as neither layers nor user declare any."""
     with quiet():
         run = SET_UPS[case.set_up].build(FAMILIES[case.family], case.seed)
-    if case.contract and not run.contract and not any(hasattr(module, "health_contract") for module in run.task.modules()):
+    declares = run.contract or any(hasattr(module, "health_contract") for module in run.task.modules())
+    if case.contract and case.both and not declares:
         return None
     outcome = fit(run, case.seed, steps=case.steps, contract=case.contract)
     findings = [finding for finding in outcome.findings if at_least(finding, "warning")]

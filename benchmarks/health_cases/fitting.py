@@ -41,9 +41,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def prepared(
-    fault: Fault, family: str, seed: int, *, onset: int = 0, broken: bool = True, steps: int = FAULTY_STEPS
-) -> Run:
+def prepared(fault: Fault, family: str, seed: int, *, onset: int = 0, broken: bool = True, steps: int = FAULTY_STEPS) -> Run:
     """A faulty run, or its healthy twin: the same setting without the fault.
 
     A late fault is the first variant at both seeds.

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from health_cases.families import Family, Task, loader, seeded
 from torch import nn
 from torch.utils.data import DataLoader, Subset
+
+from health_cases.families import Family, Task, loader, seeded
 
 VALIDATED_ROWS = 40
 
@@ -51,13 +52,14 @@ def plain(family: Family, seed: int) -> Run:
 
 
 def changed(change: Callable[[Task], None], **contract: list[str]) -> Callable[[Family, int], Run]:
-    """The family's task with a change in its code, drawn from the same seed."""
+    """The family's task with a change in its code, drawn from the same seed. What it freezes is declared by name."""
 
     def build(family: Family, seed: int) -> Run:
         run = plain(family, seed)
         with seeded(seed):
             change(run.task)
-        run.contract = contract
+        frozen = [name for name, parameter in run.task.named_parameters() if not parameter.requires_grad]
+        run.contract = ({"frozen": frozen} if frozen else {}) | contract
         return run
 
     return build

@@ -267,7 +267,7 @@ def written_back(task: Task, plan: Plan) -> None:
     def on_train_batch_end(self: Task, *rest: Any) -> None:
         owner, name = first_parameter(self.core)
         with torch.no_grad():
-            getattr(owner, name).clamp_(-1e-4, 1e-4)
+            getattr(owner, name).clamp_(-1e-6, 1e-6)
 
     if plan.variant == 0:
         plan.callbacks.append(KeepOld(active(task, plan)))

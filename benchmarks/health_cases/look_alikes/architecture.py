@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from health_cases.families import VOCABULARY, WIDTH, Task, overriding
-from health_cases.set_up import SetUp, before_head, changed
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
+
+from health_cases.families import VOCABULARY, WIDTH, Task, overriding
+from health_cases.set_up import SetUp, before_head, changed
 
 
 def inserted(block: Callable[[], nn.Module], **contract: list[str]) -> Callable[..., Any]:
@@ -41,6 +42,14 @@ class LoRA(nn.Module):
         self.inner = inner.requires_grad_(False)
         self.lora_A = nn.Parameter(torch.randn(2, inner.in_features) / inner.in_features**0.5)
         self.lora_B = nn.Parameter(torch.zeros(inner.out_features, 2))
+
+    @property
+    def weight(self) -> Tensor:
+        return self.inner.weight
+
+    @property
+    def in_features(self) -> int:
+        return self.inner.in_features
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x) + 8 * F.linear(F.linear(x, self.lora_A), self.lora_B)

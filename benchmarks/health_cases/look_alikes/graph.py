@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from health_cases.families import WIDTH, Task, overriding
-from health_cases.look_alikes.architecture import inserted
-from health_cases.set_up import SetUp, changed
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric
+
+from health_cases.families import WIDTH, Task, overriding
+from health_cases.look_alikes.architecture import inserted
+from health_cases.set_up import SetUp, changed
 
 
 def checkpointed(use_reentrant: bool) -> Callable[[Task], None]:

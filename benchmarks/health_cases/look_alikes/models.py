@@ -1,15 +1,14 @@
-"""Further look-alikes in the model: rows that belong together, time first, sparse, stateful, complex, computed weights."""
+"""Further look-alikes in the model: frozen norms, sparse units and gradients, fixed tables, complex and computed weights."""
 
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from health_cases.families import BATCH
-from health_cases.look_alikes.own import Own, classes, network, numbers, own, sequences
-from health_cases.set_up import Run
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils.data import DataLoader
+
+from health_cases.look_alikes.own import Own, classes, network, numbers, own
+from health_cases.set_up import Run
 
 
 class Net(Own):
@@ -34,50 +33,6 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         kept = torch.rand(len(x), *[1] * (x.ndim - 1)) >= self.left_out if self.training else 1.0
         return x + self.branch(x) * kept
-
-
-class GraphNet(Own):
-    """Rows are the nodes of one graph: they mix by design, their number is fixed, and every batch is the whole graph."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 5)
-        near = (torch.rand(250, 250) < 0.02).float()
-        near = ((near + near.T) > 0).float() + torch.eye(250)
-        self.register_buffer("adjacency", near / near.sum(-1, keepdim=True))
-        self.register_buffer("train_mask", torch.arange(250) % 5 > 0)
-
-    def loss_of(self, batch: Any) -> Tensor:
-        x, y = batch
-        answer = self.adjacency @ self.second(torch.relu(self.adjacency @ self.first(x)))
-        chosen = self.train_mask if self.training else ~self.train_mask
-        return F.cross_entropy(answer[chosen], y[chosen])
-
-
-def whole_graph(run: Run) -> None:
-    run.batches = DataLoader(run.batches.dataset, batch_size=250)
-    run.validation = DataLoader(run.batches.dataset, batch_size=250)
-
-
-class TimeMajor(Own):
-    """torch's recurrent layers take time first unless told otherwise, and so do these batches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.LSTM(3, 12), nn.Linear(12, 1)
-
-    def loss_of(self, batch: Any) -> Tensor:
-        x, y = batch  # (t b 3) (b 1)
-        return F.mse_loss(self.head(self.body(x)[0][-1]), y)
-
-
-def time_first(run: Run) -> None:
-    def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        return torch.stack([x for x, _ in rows], 1), torch.stack([y for _, y in rows])
-
-    data = run.batches.dataset
-    run.batches = DataLoader(data, batch_size=BATCH, shuffle=True, collate_fn=collate)
-    run.validation = DataLoader(data, batch_size=BATCH, collate_fn=collate)
 
 
 class FineTuned(Own):
@@ -141,28 +96,6 @@ class Rollout(nn.Module):
         for _ in range(3):
             x = x + self.dt * self.field(x)
         return x
-
-
-class Stateful(Own):
-    """Truncated backpropagation through time: the state goes on from batch to batch, without its gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.GRU(3, 12, batch_first=True), nn.Linear(12, 1)
-        self.state: Tensor | None = None
-
-    def on_train_epoch_start(self) -> None:
-        self.state = None
-
-    def on_validation_epoch_start(self) -> None:
-        self.state = None
-
-    def loss_of(self, batch: Any) -> Tensor:
-        x, y = batch
-        state = None if self.state is None or self.state.shape[1] != len(x) else self.state
-        h, state = self.body(x, state)
-        self.state = state.detach()
-        return F.mse_loss(self.head(h[:, -1]), y)
 
 
 class HyperNetwork(Own):
@@ -251,13 +184,10 @@ def half(run: Run) -> None:
 
 
 SET_UPS = (
-    own("X14", "a graph network on one graph", GraphNet, classes, whole_graph),
-    own("X15", "a recurrent network, time first", TimeMajor, sequences, time_first),
     own("X16", "batch norms frozen in evaluation mode", FineTuned, classes),
     own("X17", "a sparse autoencoder", SparseAutoencoder, numbers),
     own("X18", "Fourier features with a buffer B", lambda: Net(FourierFeatures(), network(32, 1))),
     own("X19", "Euler steps of size dt", lambda: Net(Rollout(), nn.Linear(8, 1))),
-    own("X20", "a state that goes on from batch to batch", Stateful, sequences),
     own("X21", "a hypernetwork", HyperNetwork),
     own("X22", "complex weights", lambda: Net(Complex(), network(8, 1))),
     own("X23", "experts chosen by a router", lambda: Net(Experts(), network(8, 1))),

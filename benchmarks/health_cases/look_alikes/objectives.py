@@ -4,15 +4,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from health_cases.families import ROWS
 from health_cases.look_alikes.own import Own, classes, network, numbers, own, tokens
-from torch import Tensor, nn
 
 
 class VAE(Own):
     """Kingma and Welling's, as torch's own example has it: both terms summed over the batch, targets unused."""
 
-    lr = 1e-3
+    lr = 3e-3
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,6 +174,11 @@ class Hinge(Own):
         return F.relu(1 - (2.0 * y[:, None] - 1) * self.net(x)).mean()
 
 
+def near_a_plane() -> tuple[Tensor, ...]:
+    x = torch.randn(ROWS, 2) @ torch.randn(2, 8) + 0.1 * torch.randn(ROWS, 8)
+    return x, x[:, :1]
+
+
 def separable() -> tuple[Tensor, ...]:
     y = torch.randint(2, (ROWS,))
     return torch.randn(ROWS, 8) + 3.0 * (2.0 * y[:, None] - 1), y
@@ -226,7 +232,7 @@ class Adversarial(Own):
 
 
 SET_UPS = (
-    own("X1", "a variational autoencoder with a summed loss", VAE),
+    own("X1", "a variational autoencoder with a summed loss", VAE, near_a_plane),
     own("X2", "a GAN with a gradient penalty", WGAN, validated=False),
     own("X3", "quantiles of one target", Quantiles),
     own("X4", "a contrastive loss within the batch", Contrastive),

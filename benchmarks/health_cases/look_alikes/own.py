@@ -5,10 +5,11 @@ from typing import Any
 
 import lightning as L
 import torch
-from health_cases.families import BATCH, ROWS, Family, loader, seeded
-from health_cases.set_up import VALIDATED_ROWS, Run, SetUp
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from health_cases.families import BATCH, ROWS, Family, loader, seeded
+from health_cases.set_up import VALIDATED_ROWS, Run, SetUp
 
 ONE_MODEL = dict.fromkeys(("conv", "attention", "ssm"), "the set-up has a model of its own")
 

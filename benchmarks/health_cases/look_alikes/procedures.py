@@ -7,13 +7,14 @@ from typing import Any
 import lightning as L
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import BackboneFinetuning, Callback
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
+
 from health_cases.families import BATCH
 from health_cases.look_alikes.models import Net
 from health_cases.look_alikes.own import Own, classes, network, numbers, own
 from health_cases.set_up import Run
-from lightning.pytorch.callbacks import BackboneFinetuning, Callback
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 
 def regression() -> Net:

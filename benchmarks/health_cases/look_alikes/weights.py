@@ -8,10 +8,11 @@ from typing import Any
 import lightning as L
 import torch
 import torch.nn.functional as F
-from health_cases.families import Family, Task, overriding
-from health_cases.set_up import Run, SetUp, changed, plain, quiet_trainer
 from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, LearningRateFinder, StochasticWeightAveraging
 from torch import Tensor
+
+from health_cases.families import Family, Task, overriding
+from health_cases.set_up import Run, SetUp, changed, plain, quiet_trainer
 
 
 def teacher(task: Task) -> None:
@@ -107,7 +108,7 @@ def sharpness_aware(task: Task) -> None:
 
 
 SET_UPS = (
-    SetUp("T6", "an averaged teacher, written in place", changed(teacher, frozen=["teacher"])),
+    SetUp("T6", "an averaged teacher, written in place", changed(teacher)),
     SetUp("T15", "a clamp that holds a few entries", with_callback(Clamp)),
     SetUp("T16a", "averaged weights, swapped in for validation", with_callback(EMAWeightAveraging, decay=0.9)),
     SetUp(
