@@ -128,7 +128,8 @@ def test_every_benchmark_can_be_measured_and_has_the_common_command_line(benchma
 
 
 def test_every_benchmark_is_among_those_that_run_together(benchmarks):
-    assert sorted(benchmarks("all").BENCHMARKS) == MEASURING
+    # C1 is measured beside H1: health_overhead.py runs callbacks.py.
+    assert sorted([*benchmarks("all").BENCHMARKS, "callbacks"]) == MEASURING
 
 
 def test_the_summary_has_one_line_for_each_question_and_counts_what_falls_short(benchmarks, measuring):

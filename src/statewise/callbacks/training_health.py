@@ -74,6 +74,9 @@ class TrainingHealth(L.Callback):
         self._announced: set[int] = set()
         self._bare: set[int] = set()
         self._uncounted = 0
+        self._together = False
+        # Steps completed when last asked for: the Trainer's own count is six properties deep.
+        self._taken = 0
         self._batches = 0
         # Found here, not yet known to the other processes; optimizers whose first update was spoken about.
         self._unshared: list[Finding] = []
@@ -86,6 +89,7 @@ class TrainingHealth(L.Callback):
         if self.policy == "off":
             return
         self._begin()
+        self._together = together(trainer)
         found = self.monitor.start(pl_module, trainer.optimizers, fit_setting(trainer, pl_module), trainer.global_step)
         self._hooks = UpdateHooks(trainer.optimizers, partial(self._begin_update, trainer), partial(self._end_update, trainer))
         self._act(trainer, found, agreeing=True)
@@ -103,23 +107,27 @@ class TrainingHealth(L.Callback):
         self._announced.clear()
         if self._hooks is not None:
             self._hooks.reset()
+        if self.monitor.sleep_on():
+            return
         if trainer.accumulate_grad_batches != self.monitor.setting.accumulate:
             self.monitor.set_setting(fit_setting(trainer, pl_module))
-        step = self._step(trainer)
+        step = self._taken = self._step(trainer)
         found = self._rehearsals.hold(trainer, self, "training_step", batch, batch_idx, step)
         found += self.monitor.begin_batch(batch, step)
-        if self.monitor.losses.open:
+        if self.monitor.losses.open and not self.monitor.quiet:
             self._listener.attach(pl_module)
         self._act(trainer, found)
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         """The loss's graph still stands."""
-        if self.policy != "off":
-            self._act(trainer, self.monitor.backward(loss))
+        if self.policy != "off" and not self.monitor.asleep:
+            found = self.monitor.backward(loss)
+            if found:
+                self._act(trainer, found)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Which gradients exist."""
-        if self.policy != "off":
+        if self.policy != "off" and not self.monitor.quiet and not self.monitor.asleep:
             self._act(trainer, self.monitor.after_backward())
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
@@ -129,6 +137,12 @@ class TrainingHealth(L.Callback):
 
     def _announce_update(self, trainer: L.Trainer, optimizer: Optimizer) -> None:
         self._announced.add(id(optimizer))
+        if self.monitor.asleep:
+            return
+        if self.monitor.quiet:
+            # Its first update was spoken about long ago: there is nothing to agree on.
+            self._act(trainer, self.monitor.before_update(optimizer, self._taken))
+            return
         found = self.monitor.before_update(optimizer, self._step(trainer))
         self._show_table(trainer)
         first = id(optimizer) not in self._agreed
@@ -142,6 +156,12 @@ class TrainingHealth(L.Callback):
             self._announce_update(trainer, optimizer)
 
     def _end_update(self, trainer: L.Trainer, optimizer: Optimizer) -> None:
+        if self.monitor.asleep:
+            self._announced.discard(id(optimizer))
+            if id(optimizer) in self._bare:
+                self._bare.discard(id(optimizer))
+                self._uncounted += 1
+            return
         on_cpu = all(p.device.type == "cpu" for group in optimizer.param_groups for p in group["params"][:1])
         if id(optimizer) in self._bare:
             self._bare.discard(id(optimizer))
@@ -150,6 +170,7 @@ class TrainingHealth(L.Callback):
         else:
             # Lightning counts a step when it has returned.
             taken = self._step(trainer) + 1
+        self._taken = taken
         self._announced.discard(id(optimizer))
         read = on_cpu or taken % max(log_pace(trainer), 1) == 0
         self._act(trainer, self.monitor.after_update(optimizer, taken, read))
@@ -160,10 +181,19 @@ class TrainingHealth(L.Callback):
         """Count what the loop did with this batch."""
         if self.policy == "off":
             return
+        if self.monitor.asleep:
+            if self._together:
+                self._act(trainer, [], agreeing=self._batches % max(log_pace(trainer), 1) == 0)
+            if log_due(trainer):
+                log_health(trainer, self.monitor, log_index(trainer))
+            return
         self._listener.detach(pl_module)
-        found = self.monitor.end_batch(self._step(trainer))
+        found = self.monitor.end_batch(self._taken if self.monitor.quiet else self._step(trainer))
         self._show_table(trainer)
-        self._act(trainer, found, agreeing=self._batches <= _EARLY or self._batches % max(log_pace(trainer), 1) == 0)
+        # Alone there is nobody to agree with.
+        if found or self._together:
+            agreeing = self._batches <= _EARLY or self._batches % max(log_pace(trainer), 1) == 0
+            self._act(trainer, found, agreeing)
         if log_due(trainer):
             log_health(trainer, self.monitor, log_index(trainer))
 
@@ -234,6 +264,8 @@ class TrainingHealth(L.Callback):
         Where several processes train together a finding is acted on when all know of it, or one would stop alone and the
         others wait for it for ever.
         """
+        if not found and not agreeing:
+            return
         if together(trainer):
             self._unshared += found
             if not agreeing:

@@ -1,7 +1,9 @@
 """The health of one run: fed by a training loop's events, it asks the rules and keeps the findings. Knows no Trainer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
+from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from statewise.health.declared import resolve
 from statewise.health.findings import Finding, Severity
 from statewise.health.graph.first_step import FirstStep
 from statewise.health.graph.flow import Call, FlowRecorder
+from statewise.health.graph.walk import walk
 from statewise.health.loss_log import LossLog
 from statewise.health.observer import Observer, Run
 from statewise.health.observers import OBSERVERS
@@ -44,9 +47,16 @@ from statewise.health.verdict import explains, report
 _PRESENCE_BATCHES = 20
 # How often a parameter may become another object before that is looked at less often, and how often then.
 _RECREATIONS, _SELDOM = 5, 50
-# Batches in which that is looked at once while nobody watches closely.
-_BETWEEN = 4
+# Quiet batches in which that is looked at once, and batches after an epoch's end that are heard: a validation may have left
+# something behind.
+_BETWEEN, _AFTER_EPOCH = 8, 2
+# Optimizer steps slept through after a quiet one: with cold caches a call is dear, however little it does.
+_SLEEP = 4
+# Looks at the graph of a loss: in the first batches, then at a distance that grows with the run between these two.
+_NEAREST_LOOK, _FARTHEST_LOOK = 50, 1000
+_REQUIRES_GRAD = attrgetter("requires_grad")
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_SPREADING = frozenset(kind.id for kind in KINDS if kind.spreads)
 _CONCERNED: dict[type[Signal], list[tuple[int, Rule]]] = {}
 for _index, _rule in enumerate(RULES):
     _CONCERNED.setdefault(_rule.needs, []).append((_index, _rule))
@@ -115,6 +125,8 @@ class HealthMonitor:
         self.flow: FlowRecorder | None = None
         self.run: Run | None = None
         self.duty = Duty()
+        # Whether nobody but a few observers hears of this batch; whether not even they do.
+        self.quiet = self.asleep = False
         self._movement = MovementLog()
 
     # -- the run begins ------------------------------------------------------------------------------------------
@@ -128,12 +140,16 @@ class HealthMonitor:
         self._judged: set[int] = set()
         self._updated = self._rates_judged = False
         self._recreated = 0
+        self._rules_on_steps = False
         self.duty = Duty()
         self.duty.planned = setting.planned_steps
         self.reached: frozenset[str] | None = None
         self._calls: tuple[Call, ...] = ()
+        # Compiled modules; None where the graph has a compiled piece that belongs to none of them.
+        self._opaque: frozenset[str] | None = frozenset()
         self._rehearsal = Rehearsal()
         self.first_step = FirstStep()
+        self._read_values: frozenset[str] = frozenset()
         self.losses = LossLog(setting.accumulate)
         self.updates = []
         self.observers = [observer() for observer in OBSERVERS]
@@ -142,6 +158,11 @@ class HealthMonitor:
             event: [getattr(o, event) for o in self.observers if getattr(type(o), event) is not getattr(Observer, event)]
             for event in _EVENTS
         }
+        self._always = {event: [getattr(o, event) for o in self.observers if event in o.always] for event in _EVENTS}
+        self.quiet = self.asleep = False
+        self._sleep = self._slept = 0
+        self._compared = -_SELDOM
+        self._next_look = _NEAREST_LOOK
         for observer in self.observers:
             if memory := self._memories.get(type(observer).__name__):
                 observer.load_state_dict(memory)
@@ -201,14 +222,21 @@ class HealthMonitor:
 
     def _changed(self) -> bool:
         """Whether anything is another object. Where that happens all the time it is asked now and then."""
-        every = _SELDOM if self._recreated >= _RECREATIONS else 1 if self.duty.watching else _BETWEEN
-        return (self.run is None or self.run.batch % every == 0) and self._watch.changed()
+        every = _SELDOM if self._recreated >= _RECREATIONS else 1 if self.duty.throughout else _BETWEEN
+        batch = self.run.batch if self.run is not None else every
+        if batch - self._compared < every:
+            return False
+        self._compared = batch
+        return self._watch.changed()
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    @_timed
     def begin_batch(self, batch: Any, step: int) -> list[Finding]:
         """Before the training step: look for replaced objects, and listen to the modules if a question is open."""
+        return [] if self.sleep_on() else self._begin_batch(batch, step)
+
+    @_timed
+    def _begin_batch(self, batch: Any, step: int) -> list[Finding]:
         found = self._retake(step) if self._changed() else []
         if self._listen_for > 0:
             self._listen_for -= 1
@@ -217,7 +245,29 @@ class HealthMonitor:
         run = self._at(step)
         run.batch += 1
         run.flow = self.flow
+        if run.batch == 2:
+            # From here on a parameter that is made anew would have been seen.
+            found += self._judge(step, Recreated((), run.batch, 0))
+        asked, run.listen = run.listen > 0, max(run.listen - 1, 0)
+        self.quiet = not (self.duty.watching or asked or self.flow is not None or len(self._judged) < len(self.optimizers))
+        if self.quiet:
+            found += self._tell("begin_batch", batch)
+            self.quiet = run.listen == 0
+            return found
+        run.look = run.batch <= 2 or (run.batch <= 32 and run.batch % 4 == 0)
+        if run.batch >= self._next_look:
+            run.look = True
+            self._next_look = run.batch + min(max(run.batch // 2, _NEAREST_LOOK), _FARTHEST_LOOK)
         return found + self._tell("begin_batch", batch)
+
+    def sleep_on(self) -> bool:
+        """A batch begins: whether it is slept through, so that its events need not be told."""
+        if not self.asleep or self.run is None:
+            return False
+        self.asleep = self._slept < self._sleep
+        self._slept += self.asleep
+        self.run.batch += self.asleep
+        return self.asleep
 
     def rehearse(self, step_name: str, batch: Any, batch_idx: int, stage: Stage, step: int) -> list[Finding]:
         """Ask a copy of the module what is open: before the first training step, at the first validation batch, and where
@@ -240,6 +290,7 @@ class HealthMonitor:
             processes=self.setting.world,
         )
         self._unable |= outcome.unable
+        self._read_values |= outcome.read
         if outcome.ask_again:
             self.ask_again.add(step_name)
         return self._judge(step, *outcome.signals)
@@ -254,19 +305,26 @@ class HealthMonitor:
             self.cannot(kind, unable[kind])
         return self._judge(step, *signals)
 
+    @_timed
     def backward(self, loss: Tensor) -> list[Finding]:
         """Before a backward pass: the graph still stands."""
+        if self.asleep:
+            return []
         self._loop.backward()
+        if self.quiet:
+            return self._tell("backward", loss)
         for update in self.updates:
             update.backward()
         if len(self._judged) < len(self.optimizers) or self.flow is not None:
-            self.first_step.add(loss)
+            self.first_step.add(loss, self.run.graph if self.run is not None else walk)
         self.losses.returned(loss)
         return self._tell("backward", loss)
 
     @_timed
     def after_backward(self) -> list[Finding]:
         """After a backward pass: which gradients exist."""
+        if self.quiet or self.asleep:
+            return []
         for update in self.updates:
             update.after_backward()
         if len(self._judged) < len(self.optimizers):
@@ -276,25 +334,31 @@ class HealthMonitor:
     @_timed
     def before_update(self, optimizer: Optimizer, step: int) -> list[Finding]:
         """Gradients are there, values are still old: the moment of truth at the first step."""
+        if self.asleep:
+            return []
         number = self._number(optimizer)
         if number is None:
             return []
         self._loop.attempt()
         found = self._judge_first(number, step)
         self.updates[number].before()
+        if self.quiet:
+            return found
         self._at(step)
         return found + self._tell("before_update", number)
 
     @_timed
     def before_clipping(self, optimizer: Optimizer) -> None:
         """Its gradients are about to be clipped: for loops that announce an update only after that."""
-        number = self._number(optimizer)
+        number = None if self.asleep else self._number(optimizer)
         if number is not None:
             self.updates[number].before()
 
     @_timed
     def after_update(self, optimizer: Optimizer, step: int, read: bool) -> list[Finding]:
         """The update is made. read: transfer and judge now (each step on a CPU, now and then on an accelerator)."""
+        if self.asleep:
+            return []
         number = self._number(optimizer)
         if number is None:
             return []
@@ -305,40 +369,65 @@ class HealthMonitor:
         self._updated = True
         self._at(step)
         found += self._tell("after_update", number)
-        if read:
+        if read and (not self.quiet or self._waiting(number)):
             found += self._read(number, step)
         return found
+
+    def _waiting(self, number: int) -> bool:
+        """Whether a reading would bring anything in a quiet batch."""
+        run = self.run
+        return any(self.updates[number].lr_zero_run) or (run is not None and run.readings.waiting) or self._pending()
+
+    def _pending(self) -> bool:
+        return any(update.pending for update in self.updates)
 
     @_timed
     def end_batch(self, step: int) -> list[Finding]:
         """After the training step and whatever it updated."""
+        if self.asleep:
+            return []
         self._loop.end_batch()
-        if self.flow is not None and self.flow.attached:
-            self.flow.detach()
-            self._calls = self.flow.calls(self.first_step.graphs)
-        if len(self._judged) >= len(self.optimizers):
-            self._forget_graph()
+        if not self.quiet:
+            if self.flow is not None and self.flow.attached:
+                self.flow.detach()
+                self._calls = self.flow.calls(self.first_step.graphs)
+                hidden = not self.flow.compiled and any(graph.compiled for graph in self.first_step.graphs)
+                self._opaque = None if hidden else frozenset(self.flow.compiled)
+            if len(self._judged) >= len(self.optimizers):
+                self._forget_graph()
         for number, update in enumerate(self.updates):
             if update.skip():
                 self._loop.skip(number)
                 self._updated = True
-        if self._updated:
-            self._updated = False
-            watching = self.duty.next(any(update.suspicion for update in self.updates))
+        made, self._updated = self._updated, False
+        if made:
+            suspicion = any(update.suspicion for update in self.updates)
+            watching = self.duty.next(suspicion, 1 + self._slept // max(self.setting.accumulate, 1))
+            self._slept = 0
             for update in self.updates:
                 update.watching = watching
-        found = self._judge(step, self.losses.end_batch())
-        self._at(step)
-        found += self._tell("end_batch")
+        found: list[Finding] = []
+        if not self.quiet:
+            found += self._judge(step, self.losses.end_batch())
+            run = self._at(step)
+            found += self._tell("end_batch")
+            run.forget_graph()
         if self._loop.batches == _PRESENCE_BATCHES:
             found += self._judge_presence(step)
-        return found if self._loop.steady else found + self._judge(step, self._loop.facts())
+        if not self._loop.steady:
+            return found + self._judge(step, self._loop.facts())
+        if self.quiet and made and not self.duty.watching and self.run is not None and not self.run.listen:
+            self.asleep, self._sleep = True, _SLEEP * max(self.setting.accumulate, 1)
+        return found
 
     def end_epoch(self, step: int) -> list[Finding]:
         """All pending readings are judged; a module that was silent for a whole epoch is named."""
         self._at(step)
         found = [finding for number in range(len(self.updates)) for finding in self._read(number, step)]
         found += self._tell("end_epoch")
+        if self.run is not None:
+            self.run.listen = max(self.run.listen, _AFTER_EPOCH)
+            self.asleep = False
         self._loop.epoch_ended = True
         found += self._judge_presence(step)
         return found + self._judge(step, self._loop.facts())
@@ -351,6 +440,7 @@ class HealthMonitor:
             observer.close()
         if self.run is not None:
             self.run.readings.clear()
+            self.run.forget_graph()
         self._keep_memories()
         if self.run is not None:
             self._movement.note(self.run.step, self.updates, last=True)
@@ -366,6 +456,10 @@ class HealthMonitor:
             return False
         # A later, worse word on the same thing replaces the earlier one.
         self.findings = [old for old in self.findings if not _covers(finding, old)]
+        for index, old in enumerate(self.findings):
+            if (old.id, old.severity) == (finding.id, finding.severity) and finding.id in _SPREADING:
+                self.findings[index] = replace(old, parameters=tuple(dict.fromkeys(old.parameters + finding.parameters)))
+                return False
         self.findings.append(finding)
         return True
 
@@ -417,7 +511,7 @@ class HealthMonitor:
         if self.run is None:
             return []
         found: list[Finding] = []
-        for hears in self._listeners[event]:
+        for hears in (self._always if self.quiet else self._listeners)[event]:
             for signal in hears(self.run, *news):
                 found += self._judge(self.run.step, signal)
         return found
@@ -452,7 +546,9 @@ class HealthMonitor:
                 update.bias_before_norm |= norms
         update = self.updates[number]
         held = frozenset(n for n, p in zip(update.names, update.parameters, strict=True) if p.requires_grad)
-        first = self.first_step.facts(self.module, held, self.inventory, self.candidates, self._calls, self.setting.manual)
+        first = self.first_step.facts(
+            self.module, held, self.inventory, self.candidates, self._calls, self.setting.manual, self._read_values
+        )
         self.reached = (self.reached or frozenset()) | first.reached | first.with_gradient
         return found + self._judge(step, first, self.losses.compare())
 
@@ -470,14 +566,15 @@ class HealthMonitor:
         if not counted:
             return found
         self._movement.note(step, self.updates)
-        if any(not parameter.requires_grad for parameter in update.parameters):
+        if not all(map(_REQUIRES_GRAD, update.parameters)):
             # Switched off during the run: the wiring rules say what it means.
             return found + self._take(step)
         # One more step without a gradient may be a finding: see in the next batch what becomes of the modules.
         if ((update.ledger.none_run == SHORTEST_RUN - 1) & (update.ledger.alive > 0)).any():
             self._listen_for = 1
         # Rules on steps have nothing to look at: that is an answer too.
-        if update.ledger.steps >= SHORTEST_RUN:
+        if not self._rules_on_steps and update.ledger.steps >= SHORTEST_RUN:
+            self._rules_on_steps = True
             self._ran.update(index for kind in (Steps, Clipping, UpdateRatios) for index, _ in _CONCERNED.get(kind, ()))
         if (update.runs.odd_ratio == ODD_STEPS).any():
             found += self._judge(step, odd_ratios(update))
@@ -526,8 +623,16 @@ class HealthMonitor:
             and update.ledger.none_total[index] == update.ledger.steps
             and update.parameters[index].requires_grad
         }
-        presence = Presence(self._loop.batches, self._loop.epoch_ended, frozenset(silent - self._settled()))
+        silent -= self._settled()
+        called = frozenset(call.name for call in self._calls)
+        presence = Presence(self._loop.batches, self._loop.epoch_ended, frozenset(silent), called, self._unseen(silent))
         return self._judge(step, presence)
+
+    def _unseen(self, names: Collection[str]) -> frozenset[str]:
+        """Those of some parameters that lie in compiled modules; all of them where compiled code of no module is about."""
+        if self._opaque is None:
+            return frozenset(names)
+        return frozenset(name for name in names if any(not path or name.startswith(f"{path}.") for path in self._opaque))
 
     def _settled(self) -> set[str]:
         """Parameters of which something is said already."""

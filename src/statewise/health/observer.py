@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from statewise.health.declared import Declared
 from statewise.health.graph.flow import FlowRecorder
+from statewise.health.graph.walk import LossGraph, edge, walk
 from statewise.health.parameters import Inventory
 from statewise.health.readings import Readings
 from statewise.health.setting import Setting
@@ -32,14 +33,34 @@ class Run:
     # What is counted of each optimizer's steps, and who listens to the modules' calls of this batch (None: nobody).
     updates: Sequence[UpdateMonitor] = ()
     flow: FlowRecorder | None = None
+    # Whether the graph of this batch is due for a look; how many of the coming batches an observer asked to hear of.
+    look: bool = True
+    listen: int = 0
+    _walked: tuple[tuple[Any, int] | None, LossGraph] | None = None
+
+    def graph(self, loss: Tensor) -> LossGraph:
+        """The graph of this batch's loss: whoever asks first walks it."""
+        place = edge(loss)
+        if self._walked is None or place is None or self._walked[0] != place:
+            self._walked = place, walk(loss)
+        return self._walked[1]
+
+    def forget_graph(self) -> None:
+        """Let go of it: a graph holds memory."""
+        self._walked = None
 
 
 class Observer:
     """Every event may be news; nothing is, unless a subclass says so.
 
+    In a long run most batches are quiet (Duty): then only the events in `always` are told, from batches that follow one
+    another or not. Whoever needs the coming batches as well raises `run.listen`.
+
     Anything of a device goes through `run.readings`, so that a logged step costs one transfer. An observer whose check
     cannot run puts the reason into `unable`, by kind of signal: health.json then says why.
     """
+
+    always: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:
         self.unable: dict[type[Signal], str] = {}

@@ -43,6 +43,11 @@ class Readings:
             signals += judge(columns)
         return signals
 
+    @property
+    def waiting(self) -> bool:
+        """Whether anything was asked for."""
+        return bool(self._ahead or self._asked)
+
     def clear(self) -> None:
         """Forget what was asked for."""
         self._ahead.clear()

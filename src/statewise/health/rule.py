@@ -21,6 +21,7 @@ class Kind:
         remedy: what to do about it.
         intended: how to declare that it is meant.
         example: code that causes it, for those that people meet most often.
+        spreads: one cause that shows in one parameter after another: those found later are added to the first finding.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Kind:
     remedy: str = ""
     intended: str = ""
     example: str = ""
+    spreads: bool = False
 
     def finding(
         self,

@@ -50,6 +50,8 @@ class FirstBackward(Signal):
     backwards: int
     complete: bool
     manual: bool
+    # Parameters that the loss of a trial did not reach, but changed with (read_as_numbers).
+    read: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -232,13 +234,19 @@ class Loop(Signal):
 
 @dataclass(frozen=True)
 class Presence(Signal):
-    """Which parameters took part in any of the run's batches so far."""
+    """Which parameters took part in any of the run's batches so far.
+
+    called: modules that were seen being called in the last batch that was listened to. unseen: `silent` parameters of
+    modules whose calls cannot be seen, because the forward pass around them is compiled.
+    """
 
     waiting: ClassVar[str] = "fewer than 20 batches and no whole epoch were seen"
 
     batches: int
     epoch_ended: bool
     silent: frozenset[str]
+    called: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

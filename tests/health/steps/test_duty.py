@@ -2,7 +2,7 @@
 
 import pytest
 
-from statewise.health.steps.duty import BURST, FULL_STEPS, LONGEST_PAUSE, Duty, allowance
+from statewise.health.steps.duty import BURST, FULL_STEPS, FULL_UNPLANNED, LONGEST_PAUSE, Duty, allowance
 
 
 class Watch:
@@ -15,7 +15,7 @@ class Watch:
         return self.now
 
 
-def run(step: float, watched: float, idle: float, count: int, *, planned: int | None = None, alarm: int = -1) -> list[bool]:
+def run(step: float, watched: float, idle: float, count: int, *, planned: int | None = 100_000, alarm: int = -1) -> list[bool]:
     """Which of `count` steps were watched, where a step takes so long and watching it costs so much."""
     clock = Watch()
     duty = Duty(clock)
@@ -43,6 +43,32 @@ def test_a_step_that_pays_for_itself_is_always_watched() -> None:
 def test_a_short_run_is_watched_throughout_whatever_it_costs() -> None:
     assert all(run(0.001, watched=0.01, idle=1e-5, count=300, planned=300))
     assert not all(run(0.001, watched=0.01, idle=1e-5, count=300, planned=301))
+
+
+def test_a_run_of_unknown_length_is_watched_longer_before_it_counts_as_a_long_one() -> None:
+    seen = run(0.001, watched=0.01, idle=1e-5, count=300, planned=None)
+    assert all(seen[:FULL_UNPLANNED])
+    assert not all(seen)
+
+
+def test_steps_that_were_slept_through_add_what_they_allow() -> None:
+    single, slept = Duty(Watch()), Duty(Watch())
+    for duty, steps in ((single, 1), (slept, 4)):
+        duty.planned = 100_000
+        clock = duty._clock
+        pause = 0
+        for _ in range(100):
+            clock.now += 0.005
+            duty.enter()
+            clock.now += 0.01
+            duty.leave()
+            duty.next(suspicion=False)
+        while not duty.watching:
+            clock.now += 0.005 * steps
+            duty.next(False, steps)
+            pause += 1
+        duty.pause = pause
+    assert slept.pause * 4 == pytest.approx(single.pause, abs=4)
 
 
 @pytest.mark.parametrize("step", [0.005, 0.05])

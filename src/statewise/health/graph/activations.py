@@ -56,8 +56,7 @@ def activations(graph: LossGraph, is_weight: Callable[[Tensor], bool]) -> list[A
     found: list[Activation] = []
     counts: dict[str, int] = {}
     hidden: set[Any] | None = None
-    for node in graph.nodes:
-        name = saved.operation(node)
+    for node, name in zip(graph.nodes, graph.operations, strict=True):
         kind = _KINDS.get(name)
         if kind is None:
             continue

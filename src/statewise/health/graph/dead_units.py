@@ -64,7 +64,8 @@ class DeadUnits:
         keyed = {_key(one): one for one in activations(graph, lambda leaf: _is_weight(leaf, names))}
         quiet = {key: one for key, one in keyed.items() if key not in self.suspects and key not in self._said}
         if quiet:
-            shares = torch.stack([one.off(one.value).float().mean() for one in quiet.values()])
+            counts = torch.stack([torch.count_nonzero(one.off(one.value)) for one in quiet.values()])
+            shares = counts / torch.tensor([one.value.numel() for one in quiet.values()], device=counts.device)
             readings.ask(shares, lambda numbers: self._suspect(list(quiet), numbers))
         for key in [key for key in self.suspects if key not in keyed]:
             del self.suspects[key]

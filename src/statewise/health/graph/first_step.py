@@ -1,6 +1,6 @@
 """What the backward passes before an optimizer's first update show: leaves and gradients."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
@@ -21,7 +21,7 @@ class FirstStep:
         self.backwards = 0
         self._after_backward: set[int] = set()
 
-    def add(self, loss: Tensor) -> None:
+    def add(self, loss: Tensor, walk: Callable[[Tensor], LossGraph] = walk) -> None:
         """Walk one loss's graph. A loop that accumulates over many batches is seen in its first sixteen."""
         self.backwards += 1
         if len(self.graphs) < _WALKS:
@@ -44,6 +44,7 @@ class FirstStep:
         candidates: Mapping[int, tuple[HiddenTensor, Tensor]],
         calls: tuple[Call, ...],
         manual: bool,
+        read: frozenset[str] = frozenset(),
     ) -> FirstBackward:
         """All of it, by name, for the optimizer that holds `held`."""
         by_key = {fact.key: fact.name for fact in inventory.parameters}
@@ -58,6 +59,7 @@ class FirstStep:
             backwards=self.backwards,
             complete=all(graph.complete for graph in self.graphs) and len(self.graphs) == self.backwards,
             manual=manual,
+            read=read,
         )
 
     def clear(self) -> None:

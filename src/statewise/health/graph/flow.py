@@ -36,9 +36,9 @@ class Cut:
 
     kind: "between" (output of `before` has a gradient, input of `after` has none), "inside" (lost within `after`),
     "disabled" (`before` ran with autograd off), "lost" (gradients go into `before`, its output has none), "dropped"
-    (nothing that reaches the loss uses the output of `before`), "member" (other parameters of `before` are reached,
-    this one is not), "unread" (the output of `before` arrives, its parameters have no part in it), "absent" (`before` was
-    not called).
+    (no registered module behind `before` passes a gradient back to its output: nobody uses it, or code outside of all
+    modules cuts it off), "member" (other parameters of `before` are reached, this one is not), "unread" (the output of
+    `before` arrives, its parameters have no part in it), "absent" (`before` was not called, as far as could be seen).
     """
 
     kind: str
@@ -66,6 +66,9 @@ class FlowRecorder:
 
     `batch` is what the training step is given: a module that reads it directly has an input without gradient, and
     that is no cut.
+
+    Attributes:
+        compiled: modules whose forward pass is compiled: what is called within them is not seen.
     """
 
     def __init__(self, module: nn.Module, batch: Any = None) -> None:
@@ -75,8 +78,12 @@ class FlowRecorder:
         self._open: list[_Raw] = []
         self._calls: list[_Raw] = []
         self._given = {tensor.untyped_storage().data_ptr() for tensor in _float_tensors(batch)}
+        self.compiled: set[str] = set()
         for name, part in module.named_modules():
-            if isinstance(part, torch.jit.ScriptModule):
+            scripted = isinstance(part, torch.jit.ScriptModule)
+            if scripted or is_compiled(part):
+                self.compiled.add(name)
+            if scripted:
                 continue
             self._handles.append(part.register_forward_pre_hook(self._enter(name), with_kwargs=True))
             self._handles.append(part.register_forward_hook(self._leave(name), with_kwargs=True))
@@ -169,6 +176,11 @@ class FlowRecorder:
         """Let go of the hooks and of the graph."""
         self.detach()
         self._calls.clear()
+
+
+def is_compiled(part: nn.Module) -> bool:
+    """Whether torch.compile runs it: hooks on the modules within it are then not called for each batch."""
+    return getattr(part, "_compiled_call_impl", None) is not None or type(part).__name__ == "OptimizedModule"
 
 
 def locate(calls: tuple[Call, ...], affected: dict[str, list[str]], reached: frozenset[str]) -> list[Cut]:

@@ -6,7 +6,11 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from statewise.health.graph.saved import RESHAPING
 from statewise.health.graph.walk import LossGraph
+
+# What passes a finite gradient on as finite numbers. A cast does not: it may overflow.
+_HARMLESS = RESHAPING - {"ToCopy"} | {"Add", "Sub", "Neg"}
 
 
 class GradientOrigin:
@@ -16,8 +20,8 @@ class GradientOrigin:
         self._nodes = graph.nodes
         self._seen: list[tuple[int, Tensor]] = []
         self._handles: list[RemovableHandle] = []
-        for number, node in enumerate(graph.nodes):
-            if not hasattr(node, "variable"):
+        for number, (node, name) in enumerate(zip(graph.nodes, graph.operations, strict=True)):
+            if name not in _HARMLESS and not hasattr(node, "variable"):
                 self._handles.append(node.register_hook(self._listener(number)))
 
     def _listener(self, number: int) -> Any:

@@ -20,8 +20,8 @@ class TwiceNormalised:
 def twice_normalised(graph: LossGraph) -> tuple[TwiceNormalised, ...]:
     """Pairs of the same kind with nothing but reshaping in between. (A log of probabilities in between undoes the first.)"""
     found = []
-    for node in graph.nodes:
-        wanted = _OUTER.get(saved.operation(node))
+    for node, name in zip(graph.nodes, graph.operations, strict=True):
+        wanted = _OUTER.get(name)
         inner = _beneath(node) if wanted is not None else None
         if inner is not None and saved.operation(inner) == wanted and _same_axis(node, inner):
             found.append(TwiceNormalised(node, inner))

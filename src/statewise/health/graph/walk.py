@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,15 +30,20 @@ class LossGraph:
     # False where the walk was given up (a graph of more than half a million nodes).
     complete: bool
 
-    @property
+    @cached_property
+    def operations(self) -> tuple[str, ...]:
+        """The names of the nodes: "Relu" for ReluBackward0."""
+        return tuple(map(operation, self.nodes))
+
+    @cached_property
     def compiled(self) -> bool:
         """Whether a part of it is one opaque piece."""
-        return any(node.name().startswith("CompiledFunction") for node in self.nodes)
+        return any(name.startswith("CompiledFunction") for name in self.operations)
 
-    @property
+    @cached_property
     def hides_leaves(self) -> bool:
         """Whether re-entrant checkpointing keeps a part of it, and its leaves, for the backward pass."""
-        return any(node.name().startswith("CheckpointFunction") for node in self.nodes)
+        return any(name.startswith("CheckpointFunction") for name in self.operations)
 
 
 def walk(loss: Tensor) -> LossGraph:

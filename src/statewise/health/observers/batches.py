@@ -61,15 +61,21 @@ class BatchWatch(Observer):
         self._used: list[Tensor] = []
         self._fresh = False
         self._closer = 0
+        self._batch = 0
+        self._told = False
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
+        self._seen: deque[Sums] = deque(maxlen=_REMEMBERED)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """The batch before this one was not heard: it cannot be compared with."""
         self._last: Sums = ()
         self._last_whole: Sums = ()
         self._run = 1
         self._confirmed = False
         self._groups: list[int] = []
-        self._seen: deque[Sums] = deque(maxlen=_REMEMBERED)
         self._stale, self._stale_input = 0, math.nan
 
     def start(self, run: Run) -> Iterator[Signal]:
@@ -89,6 +95,9 @@ class BatchWatch(Observer):
         self._given, self._used, self._fresh = [], [], False
         if Repetition in self.unable:
             return iter(())
+        if run.batch != self._batch + 1:
+            self._interrupt()
+        self._batch = run.batch
         if run.setting.overfit or run.setting.batches_per_epoch == 1:
             self.unable[Repetition] = "an epoch is one batch, or the same batches are meant to repeat"
             return iter(())
@@ -137,7 +146,7 @@ class BatchWatch(Observer):
         closer, self._closer = self._closer > 0, max(self._closer - 1, 0)
         complete = all(tensor.numel() <= _SAMPLE for tensor in given)
         whole = given if closer and not complete else []
-        note = partial(self._judge, complete=complete, workers=run.setting.workers)
+        note = partial(self._judge, run, complete=complete, workers=run.setting.workers)
         if all(tensor.device.type == "cpu" for tensor in (*given, *used)):
             sums, old = tuple(map(_digest, given)), tuple(map(_digest, used))
             yield from note(sums, old, tuple(_digest(tensor, tensor.numel()) for tensor in whole), lambda: _varied(given))
@@ -170,7 +179,7 @@ class BatchWatch(Observer):
         return numbers @ self._ramps[key]
 
     def _judge(
-        self, sums: Sums, used: Sums, whole: Sums, varied: Callable[[], bool | None], *, complete: bool, workers: int
+        self, run: Run, sums: Sums, used: Sums, whole: Sums, varied: Callable[[], bool | None], *, complete: bool, workers: int
     ) -> Iterator[Signal]:
         equal = sums == self._last
         several = varied() if equal else True
@@ -183,12 +192,16 @@ class BatchWatch(Observer):
         if equal:
             self._closer = _CLOSER
             self._run += 1
+            if not self._told:
+                run.listen = max(run.listen, _GROUPS * max(workers, _RUN))
         else:
             self._groups = [*self._groups, self._run][-_GROUPS:]
             self._run = 1
         self._last, self._last_whole = sums, whole
-        yield from self._in_the_loader(workers)
-        yield from self._in_the_step(sums, used, equal)
+        for repetition in (*self._in_the_loader(workers), *self._in_the_step(sums, used, equal)):
+            # What was told is not followed up again, or a loop that means it would be heard for ever.
+            self._told |= repetition != Repetition()
+            yield repetition
 
     def _in_the_loader(self, workers: int) -> Iterator[Repetition]:
         if workers > 1 and self._run <= workers:
@@ -231,7 +244,11 @@ def _digest(tensor: Tensor, most: int = _SAMPLE) -> float:
     """Of a tensor on the CPU: its bytes, which a NaN in it does not make different from themselves."""
     plain = tensor.detach()
     flat = plain.reshape(-1) if plain.is_contiguous() else plain[:: max(len(plain) // 32, 1)].reshape(-1)
-    return float(hash(_thinned(flat, most).contiguous().view(torch.uint8).numpy().tobytes()))
+    few = _thinned(flat, most)
+    if few.dtype is torch.bfloat16 or few.is_conj() or few.is_neg():
+        few = few.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
+    # Strides are left to numpy, whose calls are the cheaper ones.
+    return float(hash(few.numpy().tobytes()))
 
 
 def _varied(tensors: list[Tensor]) -> bool:

@@ -24,7 +24,7 @@ from statewise.health.graph.signals import (
     WithoutGraph,
 )
 from statewise.health.graph.softmaxes import twice_normalised
-from statewise.health.graph.walk import LossGraph, nearest_leaves, walk
+from statewise.health.graph.walk import LossGraph, nearest_leaves
 from statewise.health.observer import Observer, Run
 from statewise.health.signals import Signal
 from statewise.health.steps.ledger import SHORTEST_RUN
@@ -38,7 +38,7 @@ _COMPILED = "the forward pass is compiled: what it does inside is one operation 
 
 
 class LossGraphs(Observer):
-    """One batch in fifty is walked, a few more at the start; the modules' calls are listened to only on a suspicion."""
+    """One batch in fifty or more is walked, a few more at the start; the modules' calls are listened to only on a suspicion."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class LossGraphs(Observer):
         suspicion = self._again or bool(self._dead.suspects) or self._vanishing(run)
         self._again = False
         extra = suspicion and self._extra >= 1.0
-        self._looking = extra or due(run.batch)
+        self._looking = extra or run.look
         if self._looking:
             tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim > 0]
             self._storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
             self._sizes = frozenset(int(tensor.shape[0]) for tensor in tensors)
         if extra:
-            self._extra -= not due(run.batch)
+            self._extra -= not run.look
             if run.flow is None or not run.flow.attached:
                 self._own = FlowRecorder(run.module, batch)
         return ()
@@ -82,7 +82,7 @@ class LossGraphs(Observer):
             return self._without_graph(run, loss)
         if not self._looking or len(self._graphs) >= _GRAPHS:
             return ()
-        graph = walk(loss)
+        graph = run.graph(loss)
         self._graphs.append(graph)
         names = {fact.key: fact.name for fact in run.inventory.parameters}
         found: list[Signal] = [WithoutGraph(missing=False)]
@@ -130,6 +130,8 @@ class LossGraphs(Observer):
     def end_batch(self, run: Run) -> Iterable[Signal]:
         """Graphs are let go."""
         self._forget()
+        if (self._again or self._dead.suspects) and self._extra >= 1.0:
+            run.listen = max(run.listen, 1)
         return ()
 
     def close(self) -> None:
@@ -241,11 +243,6 @@ class LossGraphs(Observer):
     def _place(self, run: Run, node: Any) -> str:
         flow = self._flow(run)
         return flow.place(node) if flow is not None else ""
-
-
-def due(batch: int) -> bool:
-    """Batches (from 1) at which to look in any case."""
-    return batch <= 2 or (batch <= 32 and batch % 4 == 0) or batch % 50 == 0
 
 
 def _silent(run: Run) -> set[str]:

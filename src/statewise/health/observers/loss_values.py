@@ -13,9 +13,8 @@ from torch import Tensor
 
 from statewise.health.graph.gradient_origin import GradientOrigin
 from statewise.health.graph.saved import operation
-from statewise.health.graph.walk import nearest_leaves, walk
+from statewise.health.graph.walk import nearest_leaves
 from statewise.health.observer import Observer, Run
-from statewise.health.observers.loss_graph import due
 from statewise.health.signals import Signal
 
 # Steps over which a loss that stays the same to the bit is no chance.
@@ -87,6 +86,8 @@ class _Course:
 class LossValues(Observer):
     """Reads each loss, and the gradients in the first updates, at every look at the graph and while there is suspicion."""
 
+    always = frozenset({"backward", "after_update"})
+
     def __init__(self) -> None:
         super().__init__()
         self._losses: list[Tensor] = []
@@ -111,7 +112,7 @@ class LossValues(Observer):
         if loss.numel() != 1:
             return ()
         if self._origin is None and (run.batch == 1 or self._suspicion):
-            graph = walk(loss)
+            graph = run.graph(loss)
             if not graph.compiled:
                 self._origin = GradientOrigin(graph)
         if not _on_host(loss):
@@ -126,7 +127,7 @@ class LossValues(Observer):
         if number in self._announced:  # a line search comes here more than once
             return ()
         self._announced.add(number)
-        if self._made.get(number, 0) < _FIRST_UPDATES or due(run.batch) or self._suspicion:
+        if self._made.get(number, 0) < _FIRST_UPDATES or run.look or self._suspicion:
             return self._measure(run, number)
         return ()
 
@@ -235,6 +236,7 @@ class LossValues(Observer):
             yield NotFinite()
             return
         self._suspicion = _WINDOW
+        run.listen = max(run.listen, _WINDOW)
         names = {fact.key: fact.name for fact in run.inventory.parameters}
         concerned = [run.updates[number].names[index] for index in bad]
         node = self._origin.node() if self._origin is not None else None

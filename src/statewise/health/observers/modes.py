@@ -49,6 +49,8 @@ class ModeWatch(Observer):
     A step may set the modes that it wants when it begins: what counts is the mode in which a module runs.
     """
 
+    always = frozenset({"begin_batch"})
+
     def __init__(self) -> None:
         super().__init__()
         self._inventory: Inventory | None = None
@@ -66,9 +68,11 @@ class ModeWatch(Observer):
             self._inventory = run.inventory
             self._sensitive = [(path, part) for path, part in run.module.named_modules() if _matters(part)]
             self._norms = {path for path, part in self._sensitive if _is_norm(part)}
-        off = frozenset(path for path, part in self._sensitive if not part.training)
+        off = frozenset([path for path, part in self._sensitive if not part.training])
         if off == self._known and run.batch > 1:
             return
+        # The rest of this batch is not to be missed.
+        run.listen = max(run.listen, 1)
         self._known = off
         asleep = _asleep(run, off, self._norms)
         if not asleep:

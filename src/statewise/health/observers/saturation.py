@@ -106,6 +106,8 @@ class SaturationWatch(Observer):
             return iter(())
         everything = [p.grad for g in run.optimizers[number].param_groups for p in g["params"] if p.grad is not None]
         dense = [gradient for gradient in everything if gradient.layout is torch.strided and gradient.numel()]
+        if any(suspect.run for suspect in waiting):
+            run.listen = max(run.listen, 1)
         for suspect in waiting:
             own = {n: p.grad for n, p in suspect.around.items() if p.grad is not None and p.grad.layout is torch.strided}
             if own and dense:

@@ -12,6 +12,7 @@ from torch import nn
 
 from statewise.health.probes import causality, dependence, evaluation
 from statewise.health.probes.influence import Candidates, ask
+from statewise.health.probes.reading import read_as_numbers
 from statewise.health.probes.rows import row_count
 from statewise.health.probes.stage import CannotRehearse, Feed, Stage, StopStep
 from statewise.health.probes.step import step_of
@@ -33,6 +34,8 @@ class Outcome:
     signals: list[Signal] = field(default_factory=list)
     unable: dict[type[Signal], str] = field(default_factory=dict)
     ask_again: bool = False
+    # Parameters without a way from the loss, with whose values it changes.
+    read: frozenset[str] = frozenset()
 
 
 class Rehearsal:
@@ -82,7 +85,7 @@ class Rehearsal:
                         self._depend(trial, outcome, step)
                     if due["look"]:
                         concerned = self._concerned({"look": True}, training, ())
-                        self._look(trial, outcome, step_name, candidates if training else {}, twin)
+                        self._look(trial, outcome, step_name, candidates if training else {}, twin, processes)
             except Exception as error:
                 reason = str(error) if isinstance(error, CannotRehearse) else one_line(error)
                 said = {type(signal) for signal in outcome.signals}
@@ -151,12 +154,24 @@ class Rehearsal:
         if told is not None:
             outcome.signals.append(told)
 
-    def _look(self, trial: Trial, outcome: Outcome, step_name: str, candidates: Candidates, twin: Twin | None) -> None:
+    def _look(
+        self,
+        trial: Trial,
+        outcome: Outcome,
+        step_name: str,
+        candidates: Candidates,
+        twin: Twin | None,
+        processes: int,
+    ) -> None:
         """Hidden tensors that shape the loss, and what the loss looks at, in the mode of the real step."""
         self._looked.add(step_name)
-        shaping, seen = ask(trial, step_name, candidates, twin)
+        asked = ask(trial, step_name, candidates, twin)
+        seen = asked.seen
         if step_name == _TRAINING:
-            outcome.signals.append(Influence(shaping))
+            outcome.signals.append(Influence(asked.shaping))
+            # How many runs that takes depends on numbers: processes that wait for one another must not do it.
+            if processes == 1:
+                outcome.read = read_as_numbers(trial, asked.twin, asked.take)
         if seen.supervision is None:
             outcome.unable[SupervisionPair] = seen.why
             if seen.ask_again:

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from statewise.health.graph.walk import walk
 from statewise.health.probes.compare import difference, first_change, pairs, same, tolerance
-from statewise.health.probes.structure import attribute_leaves
+from statewise.health.probes.structure import MACHINERY, attribute_leaves
 from statewise.health.probes.take import Take
 from statewise.health.signals import Signal
 
@@ -117,10 +116,9 @@ def differs(first: Take, other: Take) -> bool:
 def held(twin: nn.Module) -> dict[str, Any]:
     """Buffers, and attributes that hold tensors or nothing: where a module can keep something for the next batch."""
     kept: dict[str, Any] = {name: buffer.detach().clone() for name, buffer in twin.named_buffers()}
-    machinery = vars(nn.Module()).keys()
     for path, part in twin.named_modules():
         for name, value in vars(part).items():
-            if name in machinery:
+            if name in MACHINERY:
                 continue
             found = [leaf.detach().clone() for leaf in attribute_leaves(value) if isinstance(leaf, Tensor)]
             if found or value is None:
@@ -152,8 +150,7 @@ def _deviation(first: Take, second: Take) -> float:
 
 def _shares_graph(first: Take, second: Take) -> bool:
     """Whether the second loss is differentiated through operations of the first run."""
-    if first.loss is None or second.loss is None:
+    if first.graph is None or second.graph is None:
         return False
-    earlier = {node for node, _ in walk(first.loss[1]).edges if not hasattr(node, "variable")}
-    later = {node for node, _ in walk(second.loss[1]).edges}
-    return not earlier.isdisjoint(later)
+    common = set(first.graph.nodes).intersection(second.graph.nodes)
+    return any(not hasattr(node, "variable") for node in common)

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+
+# What every module carries.
+MACHINERY = frozenset(vars(nn.Module()))
 
 
 def attribute_leaves(value: Any) -> list[Any]:
@@ -21,12 +25,24 @@ def _own(thing: Any) -> bool:
 
 def tensors(values: Any) -> list[Tensor]:
     """All tensors of a structure; the frequent ones without the detour over pytree."""
-    if isinstance(values, Tensor):
-        return [values]
-    if values is None or isinstance(values, (bool, int, float, str)):
-        return []
-    if type(values) in (tuple, list):
-        return [tensor for value in values for tensor in tensors(value)]
-    if type(values) is dict:
-        return [tensor for value in values.values() for tensor in tensors(value)]
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    found: list[Tensor] = []
+    _collect(values, found)
+    return found
+
+
+# Types of values that hold no tensors.
+PLAIN = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, torch.Size})
+
+
+def _collect(value: Any, found: list[Tensor]) -> None:
+    kind = type(value)
+    if kind is Tensor or kind is nn.Parameter:
+        found.append(value)
+    elif kind is tuple or kind is list:
+        for inner in value:
+            _collect(inner, found)
+    elif kind is dict:
+        for inner in value.values():
+            _collect(inner, found)
+    elif kind not in PLAIN:
+        found += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from statewise.health.graph.walk import edge, walk
+from statewise.health.graph.walk import edge
 from statewise.health.probes.take import Take
 from statewise.health.signals import Supervision
+
+# Outputs that are asked for a gradient before all others are.
+_LAST = 4
 
 
 @dataclass(frozen=True)
@@ -24,22 +27,25 @@ class Seen:
 
 def look(take: Take, step: str, asked: Sequence[Tensor], batch: Any) -> tuple[Sequence[Tensor | None], Seen]:
     """The loss's gradients for the tensors asked, and what it looks at."""
-    if take.loss is None:
+    if take.loss is None or take.graph is None:
         return (), Seen(None, f"{step} neither returns nor logs a loss that has a gradient")
     loss, value = take.loss
     inputs = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim > 0]
     floats = [leaf for leaf in inputs if leaf.is_floating_point()]
     first = (floats or inputs or [torch.zeros(1)])[0]
-    edges = walk(value).edges
+    edges = take.graph.edges
     # The prediction: the first output of the last call that the loss looks at (a state may come out beside it).
     outputs = [(call.name, o) for call in reversed(take.calls) for o in call.outputs if o.grad_fn is not None and o.ndim > 0]
     named = [(name, o) for name, o in outputs if o.shape[0] == first.shape[0] and edge(o) in edges]
     seen = [output for _, output in named]
-    wanted = [*asked, *seen]
-    gradients = torch.autograd.grad(value, wanted, allow_unused=True) if wanted else ()
-    looked_at = ((o, grad) for o, grad in zip(seen, gradients[len(asked) :], strict=True) if grad is not None)
-    prediction, gradient = next(((o, grad) for o, grad in looked_at if bool((grad != 0).any())), (None, None))
+    # Nearly always it is one of the last, and no backward pass has to go farther down.
+    last, others = seen[:_LAST], seen[_LAST:]
+    wanted = [*asked, *last]
+    gradients = torch.autograd.grad(value, wanted, allow_unused=True, retain_graph=bool(others)) if wanted else ()
     own = gradients[: len(asked)]
+    prediction, gradient = _first_used(last, gradients[len(asked) :])
+    if prediction is None and others:
+        prediction, gradient = _first_used(others, torch.autograd.grad(value, others, allow_unused=True))
     if prediction is None or gradient is None:
         return own, Seen(None, f"no module of {step} gives the prediction that its loss looks at")
     if left_out := _left_out_by_masks(batch, prediction):
@@ -60,6 +66,13 @@ def look(take: Take, step: str, asked: Sequence[Tensor], batch: Any) -> tuple[Se
         module=next(name for name, output in named if output is prediction),
     )
     return own, Seen(supervision)
+
+
+def _first_used(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if gradient is not None and bool((gradient != 0).any()):
+            return output, gradient
+    return None, None
 
 
 def _left_out_by_masks(batch: Any, prediction: Tensor) -> str:

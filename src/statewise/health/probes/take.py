@@ -1,12 +1,13 @@
 """One run of a step of the copy: what went into its modules and came out, what the loss was, what was drawn."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from statewise.health.graph.walk import walk
+from statewise.health.graph.walk import LossGraph, walk
 from statewise.health.probes.structure import tensors
 from statewise.health.probes.watcher import Meeting, Watcher
 
@@ -39,6 +40,11 @@ class Take:
         """The loss as a number."""
         return None if self.loss is None else float(self.loss[1].detach().double())
 
+    @cached_property
+    def graph(self) -> LossGraph | None:
+        """The graph of the loss, walked once."""
+        return None if self.loss is None else walk(self.loss[1])
+
     def why(self) -> str:
         """What the step raised, in one line; "" if it did not."""
         return "" if self.error is None else one_line(self.error)
@@ -46,9 +52,9 @@ class Take:
     def meetings(self) -> list[Meeting]:
         """Where predictions meet the batch on the way to the loss; all of them where no loss is known."""
         met = self.watcher.meetings if self.watcher is not None else []
-        if self.loss is None:
+        if self.graph is None:
             return met
-        edges = walk(self.loss[1]).edges
+        edges = self.graph.edges
         return [meeting for meeting in met if meeting.result in edges]
 
     def comparisons(self, owners: frozenset[str]) -> list[Meeting]:

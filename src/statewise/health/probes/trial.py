@@ -1,7 +1,9 @@
 """Copies of a module, and its step run on them as often as probes ask."""
 
 import copy
+import gc
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -10,18 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from statewise.health.graph.flow import is_compiled
 from statewise.health.probes.randomness import RandomState, reseed, undisturbed
 from statewise.health.probes.rebinding import rebind_functions
 from statewise.health.probes.rows import fresh, leaves
 from statewise.health.probes.stage import CannotRehearse, Stage, StopStep
 from statewise.health.probes.step import listen_to_metrics, loss_in
-from statewise.health.probes.structure import attribute_leaves
+from statewise.health.probes.structure import MACHINERY, attribute_leaves
 from statewise.health.probes.take import Call, Recorder, Take
 from statewise.health.probes.watcher import Watcher
 
 _LARGEST = 2**30
-# What every module carries.
-_MACHINERY = frozenset(vars(nn.Module()))
 
 
 class Twin:
@@ -34,6 +35,12 @@ class Twin:
         self.memo |= {id(hook): hook for hook in ours}
         # What a module keeps from its last step may hang in a graph, which no copy can.
         self.memo |= {id(kept): kept.detach().clone() for kept in _computed(module)}
+        originals = list(module.parameters())
+        # A module has a dozen tables of hooks and the like, most of them empty, and deepcopy is slow to find that out.
+        for part in module.modules():
+            for table in vars(part).values():
+                if type(table) is OrderedDict and not table:
+                    self.memo.setdefault(id(table), OrderedDict())
         self.module = copy.deepcopy(module, self.memo)
         for part in self.module.modules():
             for name, value in vars(part).items():
@@ -44,7 +51,8 @@ class Twin:
         self.logged: dict[str, Any] = {}
         stage.prepare(self.module, self.logged)
         self.metrics = listen_to_metrics(self.module)
-        self._initial = self.values()
+        # Nothing writes into the module itself while its copies are tried: no need to keep a second copy of the values.
+        self._initial = [(copied, real.detach()) for copied, real in zip(self.module.parameters(), originals, strict=True)]
         things = [*self.module.modules(), *(thing for thing in self.memo.values() if isinstance(thing, nn.Module))]
         self._modes = [(thing, thing.training) for thing in things]
         self._recorder: Recorder | None = None
@@ -122,7 +130,8 @@ class Trial:
     @contextmanager
     def going_on(self) -> Iterator[None]:
         """Around everything that is tried."""
-        with torch.inference_mode(False), torch.enable_grad(), undisturbed(self.module) as state, warnings.catch_warnings():
+        modes = (torch.inference_mode(False), torch.enable_grad(), _uncollected())
+        with modes[0], modes[1], modes[2], undisturbed(self.module) as state, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._state: RandomState = state
             yield
@@ -174,13 +183,25 @@ class Trial:
         return take
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Thousands of objects are made here and soon let go: the collector would search all that the process holds for cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _call(twin: nn.Module, batch: Any) -> Any:
     args, kwargs = batch
     return twin(*args, **kwargs)
 
 
 def _hooks_of_health(part: nn.Module) -> list[Any]:
-    tables = [value for name, value in vars(part).items() if name.endswith("_hooks") and isinstance(value, dict)]
+    tables = [v for name, v in vars(part).items() if v.__class__ in (dict, OrderedDict) and v and name.endswith("_hooks")]
     hooks = [hook for table in tables for hook in table.values()]
     home = [str(getattr(getattr(hook, "func", hook), "__module__", "")) for hook in hooks]
     return [hook for hook, module in zip(hooks, home, strict=True) if module.startswith("statewise.health.")]
@@ -188,7 +209,7 @@ def _hooks_of_health(part: nn.Module) -> list[Any]:
 
 def _computed(module: nn.Module) -> list[Tensor]:
     """Tensors in attributes that are results of operations under autograd."""
-    values = [v for part in module.modules() for name, v in vars(part).items() if name not in _MACHINERY]
+    values = [v for part in module.modules() for name, v in vars(part).items() if name not in MACHINERY]
     return [
         leaf for value in values for leaf in attribute_leaves(value) if isinstance(leaf, Tensor) and leaf.grad_fn is not None
     ]
@@ -200,8 +221,4 @@ def _lazy(tensor: Tensor) -> bool:
 
 def _eager(module: nn.Module) -> AbstractContextManager:
     """Compiling the copy would take a minute for nothing."""
-    compiled = any(
-        getattr(part, "_compiled_call_impl", None) is not None or type(part).__name__ == "OptimizedModule"
-        for part in module.modules()
-    )
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+    return torch.compiler.set_stance("force_eager") if any(map(is_compiled, module.modules())) else nullcontext()

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from statewise.health.graph.walk import edge
-from statewise.health.probes.structure import tensors
+from statewise.health.probes.structure import PLAIN, tensors
 
 # Draws that leave some values out: dropout in all its forms.
 _OMITTING = frozenset(
@@ -30,6 +30,9 @@ _OTHERS = frozenset(
         "cauchy_", "geometric_", "log_normal_", "binomial", "_sample_dirichlet", "_standard_gamma",
     }
 )  # fmt: skip
+
+_DRAWING = _OMITTING | _NORMAL | _UNIFORM | _OTHERS | {"bernoulli", "bernoulli_", "scaled_dot_product_attention"}
+_NOTHING: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -74,27 +77,33 @@ class Watcher(TorchFunctionMode):
     def origin(self, tensor: Tensor) -> frozenset[int]:
         """The batch's leaves of which a tensor without gradient was made."""
         known = self._origin.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else frozenset()
+        return known[1] if known is not None and known[0]() is tensor else _NOTHING
 
     def enter(self, inputs: Iterable[Tensor]) -> None:
         """A module is called; one that is given a prediction as well computes a loss."""
         tensors = list(inputs)
-        if all(tensor.grad_fn is None for tensor in tensors):
-            for tensor in tensors:
-                self.entered |= self.origin(tensor)
+        of = frozenset[int]().union(*map(self.origin, tensors))
+        # Asking a tensor for an attribute comes back here as a function: only where it matters.
+        if of and not of <= self.entered and all(tensor.grad_fn is None for tensor in tensors):
+            self.entered |= of
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         if name in ("__get__", "size", "dim", "__set__"):
             return self._attribute(args, result)
+        drawing = bool(self._noise) or name in _DRAWING
+        if not drawing and not kwargs and not self._concerns(args):
+            return result
         given = tensors((args, kwargs))
         made = tensors(result)
-        self._draw(name, args, kwargs or {}, given, made)
+        if drawing:
+            self._draw(name, args, kwargs or {}, given, made)
         if not made:
             return result
-        of = frozenset[int]().union(*(self.origin(tensor) for tensor in given))
-        if of:
+        known = [of for tensor in given if (of := self.origin(tensor))]
+        if known:
+            of = frozenset[int]().union(*known)
             # A parameter that is applied to the batch is no prediction.
             predictions = [tensor for tensor in given if tensor.grad_fn is not None and tensor.ndim > 0]
             if predictions and made[0].requires_grad:
@@ -102,6 +111,14 @@ class Watcher(TorchFunctionMode):
                 self.meetings += [Meeting(p, others, of, edge(made[0]), self.ended, self.clock, name) for p in predictions]
             self._remember(made, of)
         return result
+
+    def _concerns(self, args: Any) -> bool:
+        """Whether something of the batch may be among these arguments: most functions of a step are given none."""
+        for value in args:
+            kind = type(value)
+            if (id(value) in self._origin) if kind is Tensor or kind is nn.Parameter else kind not in PLAIN:
+                return True
+        return False
 
     def _attribute(self, args: Any, result: Any) -> Any:
         # x.data, x.T and the like are made of x.

@@ -15,7 +15,8 @@ KIND = Kind(
     (Severity.ERROR, Severity.WARNING),
     meaning="Parameters are in the optimizer, but the loss does not reach them and they have no gradient after the backward "
     "pass. Forward hooks of one batch say where the way is cut: between two modules, inside one, with autograd off, output "
-    "dropped (said after three steps), or for this parameter only. Later in a run: no gradient in a run of steps that is "
+    "dropped (said after three steps, or at once where a copy shows that the loss changes with the values), or for this "
+    "parameter only. Later in a run: no gradient in a run of steps that is "
     "unusual for this parameter; a warning where an output is dropped that was used before.",
     remedy="Remove detach(), .data, .item(), numpy, no_grad, argmax, round or the cast to integers at that place.",
     intended="`requires_grad_(False)`, or `health.conditional` for what takes part in some batches only.",
@@ -26,6 +27,18 @@ _STEPS_STOPPED = 5
 # A layer whose output is dropped, or that passes its input on, may be one that is left out at random.
 _DOUBTFUL = frozenset({"dropped", "unread"})
 _STEPS_DROPPED = 3
+# Where the calls do not show what became of the gradient, but the loss changes with the values: how it is used, and the remedy.
+_USED = {
+    "dropped": "the output of `{}` is used, but taken out of the graph where no module is called",
+    "unread": "`{}` uses it, but takes it out of the graph",
+    "absent": "they are used outside of the graph, where no module is seen being called (compiled code hides its modules)",
+}
+_BLIND = frozenset(_USED)
+_FIX = {
+    "dropped": "remove the detach(), .data, .item(), numpy or no_grad behind it",
+    "unread": "use the tensor itself in its forward, not float(), .item(), .detach(), .data or a new tensor made of its value",
+    "absent": "remove the detach(), .data, .item(), numpy or no_grad where it is used",
+}
 _CONTAINERS = frozenset({"ParameterList", "ParameterDict", "ModuleList", "ModuleDict"})
 
 
@@ -36,12 +49,15 @@ def check_first(facts: Facts, first: FirstBackward) -> Iterator[Finding]:
     """
     if first.backwards == 0 or (not first.with_gradient and not first.reached and not first.calls):
         return
-    lost = sorted(first.held - first.reached - first.with_gradient - facts.declared.conditional - facts.declared.frozen)
+    # A compiled piece of the graph names all that it is given, also what it has no gradient for.
+    reached = first.reached - first.read
+    lost = sorted(first.held - reached - first.with_gradient - facts.declared.conditional - facts.declared.frozen)
     if not any(call.out_reached for call in first.calls) and not first.reached:
         return  # loss-detached
-    for cut in _cuts(facts, lost, first.calls, first.reached | first.with_gradient):
-        if cut.kind != "absent" and cut.kind not in _DOUBTFUL:
-            yield _finding(facts, cut, first.calls, "")
+    for cut in _cuts(facts, lost, first.calls, reached | first.with_gradient):
+        read = not first.read.isdisjoint(cut.parameters)
+        if read or (cut.kind != "absent" and cut.kind not in _DOUBTFUL):
+            yield _finding(facts, cut, first.calls, "", read=read)
 
 
 def check_steps(facts: Facts, steps: Steps) -> Iterator[Finding]:
@@ -94,7 +110,7 @@ def _owner(path: str, kinds: dict[str, str]) -> str:
     return path
 
 
-def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str, late: bool = False) -> Finding:
+def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str, late: bool = False, read: bool = False) -> Finding:
     names = cut.parameters
     # An auxiliary output may have done its duty.
     severity = Severity.WARNING if late and cut.kind in _DOUBTFUL else Severity.ERROR
@@ -111,12 +127,19 @@ def _finding(facts: Facts, cut: Cut, calls: tuple[Call, ...], since: str, late: 
     elif cut.kind == "lost":
         where = f"the gradient is lost inside `{cut.before}`, whose output has none"
         fix = "look in its forward for detach(), .data, .item(), numpy, argmax, round or an integer cast"
+    elif read and cut.kind in _BLIND:
+        values = "its value" if len(names) == 1 else "their values"
+        where, fix = f"the loss changes with {values}, so {_USED[cut.kind].format(cut.before)}", _FIX[cut.kind]
     elif cut.kind == "dropped":
-        where = f"nothing that reaches the loss uses the output of `{cut.before}`"
-        fix = "use the output, or remove the module"
+        where = (
+            f"no registered module behind `{cut.before}` passes a gradient back to its output: it is not used, or taken out of "
+            "the graph where no module is called"
+        )
+        fix = "use the output without detach(), .data, .item() or no_grad, or remove the module"
     elif cut.kind == "unread":
-        where = f"the output of `{cut.before}` arrives at the loss, but they have no part in it"
-        fix = "use them in its forward, as tensors (no .item(), .detach() or .data), or remove them"
+        they, them = ("it has", "it") if len(names) == 1 else ("they have", "them")
+        where = f"the output of `{cut.before}` arrives at the loss, but {they} no part in it"
+        fix = f"use {them} in its forward, as a tensor (no .item(), .detach() or .data), or remove {them}"
     else:
         owner = f"`{cut.before}`" if cut.before else "the module"
         where = (

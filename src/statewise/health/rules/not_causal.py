@@ -22,7 +22,8 @@ KIND = Kind(
 class Conv(nn.Module):
     def __init__(self, d):
         super().__init__()
-        self.conv = nn.Conv1d(d, d, 3, padding=1)  # sees one step ahead; causal: F.pad(x, (2, 0)) and no padding
+        # Sees one step ahead. Causal: F.pad(x, (2, 0)) and no padding.
+        self.conv = nn.Conv1d(d, d, 3, padding=1)
 
     def health_contract(self):
         return {"causal": ("",)}

@@ -19,6 +19,7 @@ KIND = Kind(
     ),
     remedy="widen the bound, or scale the initial values into it",
     intended="`health.frozen`",
+    spreads=True,
 )
 
 _STEPS = 20

@@ -20,7 +20,8 @@ KIND = Kind(
     remedy='`reduction="mean"`, or divide by the number of rows; leave the division by accumulated batches to the framework.',
     intended='`{"intended": ("summed-loss",)}` in the health_contract() of the module.',
     example="""
-loss = F.mse_loss(prediction, target, reduction="sum")  # the last, smaller batch of an epoch counts less
+# The last, smaller batch of an epoch counts less.
+loss = F.mse_loss(prediction, target, reduction="sum")
 """,
 )
 

@@ -23,6 +23,11 @@ KIND = Kind(
     "        self.aux = nn.Linear(4, 4)  # forward never calls it",
 )
 
+_UNCALLED, _CALL = "the module was not called", "call it in forward, or remove it"
+_CALLED, _USE = "the module was called, but no gradient arrives", "use it in what the loss is made of, or remove it"
+_UNSEEN = "no gradient arrives; whether its module is called cannot be seen, because the forward pass around it is compiled"
+_EAGER = "run once without torch.compile to see whether it is called, and where its gradient is lost"
+
 
 def check(facts: Facts, presence: Presence) -> Iterator[Finding]:
     """No gradient in any batch, and the owner was not seen in the forward pass."""
@@ -31,7 +36,14 @@ def check(facts: Facts, presence: Presence) -> Iterator[Finding]:
         return
     enough = presence.batches >= _BATCHES or (presence.epoch_ended and presence.batches >= _BATCHES_OF_AN_EPOCH)
     count = f"{presence.batches} batch{'es' if presence.batches > 1 else ''}"
-    yield _finding(facts, names, f"took no part in {count}", Severity.WARNING if enough else Severity.INFO, presence.batches)
+    severity = Severity.WARNING if enough else Severity.INFO
+    modules = {fact.name: fact.module for fact in facts.inventory.parameters}
+    hidden = tuple(name for name in names if name in presence.unseen)
+    called = tuple(name for name in names if name not in hidden and modules.get(name) in presence.called)
+    rest = tuple(name for name in names if name not in hidden and name not in called)
+    for group, why, remedy in ((rest, _UNCALLED, _CALL), (called, _CALLED, _USE), (hidden, _UNSEEN, _EAGER)):
+        if group:
+            yield _finding(facts, group, f"took no part in {count}", severity, presence.batches, why, remedy)
 
 
 def check_later(facts: Facts, reach: Reach) -> Iterator[Finding]:
@@ -51,14 +63,22 @@ def check_later(facts: Facts, reach: Reach) -> Iterator[Finding]:
         yield _finding(facts, names, since, Severity.INFO, run)
 
 
-def _finding(facts: Facts, names: tuple[str, ...], what: str, severity: Severity, batches: int) -> Finding:
+def _finding(
+    facts: Facts,
+    names: tuple[str, ...],
+    what: str,
+    severity: Severity,
+    batches: int,
+    why: str = _UNCALLED,
+    remedy: str = _CALL,
+) -> Finding:
     return KIND.finding(
         severity,
         facts,
         names,
         what=f"{listed(names)} {what}",
-        why="the module was not called, so it cannot learn, and distributed training would fail here",
-        remedy="call it in forward, or remove it",
+        why=f"{why}; so it cannot learn, and distributed training would fail here",
+        remedy=remedy,
         intended=f"used only sometimes: health.conditional=[{names[0]}]",
         evidence={"batches": batches},
     )

@@ -20,6 +20,7 @@ KIND_ROUNDING = Kind(
     remedy="keep float32 (or float64) master weights, or raise the learning rate",
     intended="`health.frozen` and `requires_grad_(False)`",
     example="model = model.to(torch.bfloat16)  # resolves 0.8 % of a value\noptimizer = SGD(model.parameters(), lr=1e-4)",
+    spreads=True,
 )
 KIND_EFFECT = Kind(
     "step-without-effect",
@@ -32,6 +33,7 @@ KIND_EFFECT = Kind(
     ),
     remedy="handle all parameters in one loop over `param_groups` in the optimizer's step",
     intended="`health.frozen` and `requires_grad_(False)`",
+    spreads=True,
 )
 
 _STEPS = 3

@@ -19,6 +19,7 @@ KIND = Kind(
     remedy="remove the write: look for `copy_`, `.data =` or loading in hooks, callbacks and forward",
     intended="`requires_grad_(False)` and `health.frozen`",
     example="def forward(self, x):\n    self.A.data = hippo(self.n)  # undoes each update\n    return x @ self.A",
+    spreads=True,
 )
 
 _STEPS = 3

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from operator import add, attrgetter, is_
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ class Fingerprint:
         self.complete = np.array([size == p.numel() for size, p in zip(sizes, parameters, strict=True)], dtype=bool)
         self.numels = np.array([parameter.numel() for parameter in parameters], dtype=np.float64)
         self._starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64) if sizes else self.lengths
+        self._block_size = block
+        self._owner = np.repeat(np.arange(len(sizes)), self.lengths)
         self._shapes = [(size,) for size in sizes]
         self._unit = [(1,)] * len(sizes)
         self._inside = [(parameter.numel() - size) // 2 for size, parameter in zip(sizes, parameters, strict=True)]
@@ -58,20 +61,36 @@ class Fingerprint:
 
     def gradients(self) -> Tensor:
         """The gradients now; NaN where there is none, or where it is sparse."""
-        gradients = [g if g is not None and g.layout is torch.strided else None for g in map(_GRADIENT, self._parameters)]
-        there = [gradient for gradient in gradients if gradient is not None]
-        if self._held and len(there) == len(self._held) and all(map(is_, there, self._held)):
+        there: list[Any] = list(map(_GRADIENT, self._parameters))
+        if self._held and all(map(is_, there, self._held)):
             return self._joined(self._held_views)
-        if self._pointers and len(there) == len(gradients) and list(map(Tensor.stride, there)) == self._strides:
+        if self._pointers and _strides(there) == self._strides:
             offsets = map(add, map(Tensor.storage_offset, there), self._inside)
             self._held = there
             self._held_views = list(map(Tensor.as_strided, there, self._shapes, self._unit, offsets))
             return self._joined(self._held_views)
+        gradients = [g if g is not None and g.layout is torch.strided else None for g in map(_GRADIENT, self._parameters)]
         return self._joined([self._absent(i) if g is None else self._block(i, g) for i, g in enumerate(gradients)])
 
     def sums(self, elements: np.ndarray) -> np.ndarray:
         """Sum over each parameter's block."""
         return np.add.reduceat(elements, self._starts, dtype=np.float64) if len(self._starts) else np.zeros(0)
+
+    def counts(self, mask: np.ndarray) -> np.ndarray:
+        """How many elements of each parameter's block a mask has."""
+        if not len(self._starts):
+            return np.zeros(0)
+        # Bytes are added without a conversion; a block of more elements would overflow them.
+        kind = np.int8 if self._block_size < 128 else np.int64
+        return np.add.reduceat(mask.view(np.int8), self._starts, dtype=kind).astype(np.float64)
+
+    def some(self, mask: np.ndarray) -> np.ndarray:
+        """Whether a mask has any element of each parameter's block."""
+        return np.logical_or.reduceat(mask, self._starts) if len(self._starts) else np.zeros(0, dtype=bool)
+
+    def least(self, elements: np.ndarray) -> np.ndarray:
+        """Minimum over each parameter's block."""
+        return np.minimum.reduceat(elements, self._starts) if len(self._starts) else np.zeros(0)
 
     def greatest(self, elements: np.ndarray) -> np.ndarray:
         """Maximum over each parameter's block."""
@@ -79,7 +98,7 @@ class Fingerprint:
 
     def spread(self, numbers: np.ndarray) -> np.ndarray:
         """One number per parameter, repeated for each element of its block."""
-        return np.repeat(numbers, self.lengths)
+        return numbers[self._owner]
 
     def release(self) -> None:
         """Let go of the gradients' memory: views are kept from one look to the next within a step."""
@@ -117,6 +136,14 @@ class Fingerprint:
 def _real(block: Tensor) -> Tensor:
     # A complex number changes, vanishes or stays as its two parts do: their sum of unequal weights tells all but chance.
     return block.real + 0.7 * block.imag if block.is_complex() else block
+
+
+def _strides(tensors: list[Any]) -> list[tuple[int, ...]] | None:
+    """None where one of them is missing, or sparse."""
+    try:
+        return list(map(Tensor.stride, tensors))
+    except (TypeError, RuntimeError):
+        return None
 
 
 def _dense_memory(tensor: Tensor) -> bool:

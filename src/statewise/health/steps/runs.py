@@ -102,6 +102,9 @@ class StepRuns:
         self.clipped, self.clip_norms = 0, (float("nan"), float("nan"))
         self.peak, self.lr_peak = np.zeros(count), np.zeros(count)
         self._last: Step | None = None
+        # Elements that the last two compared updates changed, and how many of each block.
+        self._moves = self._moved_last = np.zeros(blocks.size, dtype=bool)
+        self._moving = self._moving_last = np.zeros(count)
         self._minus = np.zeros(count, dtype=bool)
         self._changed = np.zeros(count, dtype=bool)
 
@@ -119,7 +122,8 @@ class StepRuns:
             self.clipped = 0
             self._last = None
         sums, present = self.blocks.sums, ~step.absent
-        asked = np.nan_to_num(step.used) != 0
+        # False for NaN.
+        asked = np.abs(step.used) > 0
         self.size = np.sqrt(sums(step.used * step.used) / self.blocks.lengths)
         for index, largest in step.largest.items():
             if not self.size[index] > 0:
@@ -136,6 +140,7 @@ class StepRuns:
         self.peak, self.lr_peak = np.fmax(self.peak, self.size), np.fmax(self.lr_peak, step.lr)
         self.moved[:], self.decayed[:] = False, False
         changed = np.zeros(len(zero), dtype=bool)
+        self._moved_last, self._moving_last = self._moves, self._moving
         if step.before is not None and step.after is not None:
             changed = self._count_values(step, zero, asked & self.blocks.spread(present))
             self._count_back(step, step.before)
@@ -145,18 +150,22 @@ class StepRuns:
 
     def _count_removed(self, step: Step, zero: np.ndarray) -> None:
         gone = zero | step.absent
+        if step.unclipped is not None and step.produced is None and not self.cleared.any() and _same(step.unclipped, step.used):
+            # Nobody touched them, as nearly always: nothing was clipped or taken away.
+            self.removed[:], self.scaled[:], self._minus[:], self.clipped = 0, False, False, 0
+            return
         if step.unclipped is not None:
-            there = self.blocks.sums(np.nan_to_num(step.unclipped) != 0) > 0
+            there = self.blocks.some(np.abs(step.unclipped) > 0)
             self.removed = np.where(gone & there, self.removed + 1, 0)
             # A product with 0 keeps the sign; a cleared gradient has none.
             sources = [step.unclipped] if step.produced is None else [step.unclipped, step.produced]
             below = np.logical_or.reduce([source < 0 for source in sources])
-            self._minus = self.blocks.sums((step.used == 0) & np.signbit(step.used) & below) > 0
+            self._minus = self.blocks.some((step.used == 0) & np.signbit(step.used) & below)
             self._count_clipped(step, step.unclipped)
         if step.produced is not None:
             early = step.unclipped if step.unclipped is not None else step.used
-            was = self.blocks.sums(np.nan_to_num(step.produced) != 0) > 0
-            now = self.blocks.sums(np.nan_to_num(early) != 0) > 0
+            was = self.blocks.some(np.abs(step.produced) > 0)
+            now = self.blocks.some(np.abs(early) > 0)
             self.cleared = np.where(was & ~now & gone, self.cleared + 1, 0)
         self.scaled = np.where((self.removed > 0) | (self.cleared > 0), self.scaled | self._minus, False)
 
@@ -171,16 +180,21 @@ class StepRuns:
         if step.left is None or self._last is None:
             self.stale[:] = 0
             return
-        used = self.blocks.sums(np.nan_to_num(self._last.used) != 0)
-        self.stale = np.where((used > 0) & (self.blocks.sums(step.left) == used), self.stale + 1, 0)
+        if not step.left.any():
+            self.stale[:] = 0
+            return
+        used = self.blocks.counts(np.abs(self._last.used) > 0)
+        self.stale = np.where((used > 0) & (self.blocks.counts(step.left != 0) == used), self.stale + 1, 0)
 
     def _count_values(self, step: Step, zero: np.ndarray, asked: np.ndarray) -> np.ndarray:
         sums, before, after = self.blocks.sums, step.before, step.after
         assert before is not None
         assert after is not None
         moves = after != before
-        wanted, followed = sums(asked), sums(moves & asked)
-        changed = sums(moves) > 0
+        counts = self.blocks.counts
+        wanted, followed, moving = counts(asked), counts(moves & asked), counts(moves)
+        self._moves, self._moving = moves, moving
+        changed = moving > 0
         for index, look in step.closer.items():
             wanted[index], followed[index], changed[index] = look.asked, look.followed, look.changed > 0
         self.value_size = np.sqrt(sums(before * before) / self.blocks.lengths)
@@ -188,7 +202,8 @@ class StepRuns:
             delta = after - before
             self.update_ratio = np.sqrt(sums(delta * delta) / self.blocks.lengths) / self.value_size
             share = np.where(wanted > 0, followed / wanted, 1.0)
-        odd = (self.update_ratio < _RATIOS[0]) | (self.update_ratio > _RATIOS[1])
+        # No movement at all is for other rules to judge.
+        odd = ((self.update_ratio > 0) & (self.update_ratio < _RATIOS[0])) | (self.update_ratio > _RATIOS[1])
         self.odd_ratio = np.where(odd & (wanted > 0), self.odd_ratio + 1, 0)
         self.moved = zero & changed
         if self.moved.any():
@@ -216,16 +231,20 @@ class StepRuns:
         if last is None or last.before is None or last.after is None:
             return
         # Only what the last step moved can come back: rows of an embedding that no batch hits stay where they are.
-        push = last.after - last.before
-        same = (before == last.before) & (push != 0)
-        top, bottom = self.blocks.greatest(before), -self.blocks.greatest(-before)
-        above = self.blocks.sums(same & (before == self.blocks.spread(top)) & (push > 0))
-        below = self.blocks.sums(same & (before == self.blocks.spread(bottom)) & (push < 0))
-        moved = np.maximum(self.blocks.sums(push != 0), 1)
-        back = self.blocks.sums(same) / moved
-        # In a tensor of one value the two ends are the same: a bound pushes back one way only.
-        outward = np.where(top == bottom, np.maximum(above, below), above + below) / moved
-        ends = self.blocks.sums((before == self.blocks.spread(top)) | (before == self.blocks.spread(bottom)))
+        counts = self.blocks.counts
+        same = (before == last.before) & self._moved_last
+        top, bottom = self.blocks.greatest(before), self.blocks.least(before)
+        at_top, at_bottom = before == self.blocks.spread(top), before == self.blocks.spread(bottom)
+        if same.any():
+            push = last.after - last.before
+            above, below = counts(same & at_top & (push > 0)), counts(same & at_bottom & (push < 0))
+            moved = np.maximum(self._moving_last, 1)
+            back = counts(same) / moved
+            # In a tensor of one value the two ends are the same: a bound pushes back one way only.
+            outward = np.where(top == bottom, np.maximum(above, below), above + below) / moved
+        else:
+            back, outward = np.zeros(len(top)), np.zeros(len(top))
+        ends = counts(at_top | at_bottom)
         ends = np.where((self.blocks.numels >= MANY) & (top != bottom), ends / self.blocks.lengths, 0.0)
         for index, look in step.closer.items():
             if look.back is not None:
@@ -246,3 +265,8 @@ class StepRuns:
         start = int(self.blocks.lengths[:index].sum())
         block = elements[start : start + int(self.blocks.lengths[index])]
         return float(np.sqrt(np.mean(block * block))) if np.isfinite(block).all() else 0.0
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """To the bit, NaN included."""
+    return bool((one.view(np.int64) == other.view(np.int64)).all())

@@ -21,6 +21,8 @@ _SURE_BACK, _SURE_SWALLOWED = 1, 2
 def suspicious(monitor: UpdateMonitor) -> np.ndarray:
     """Indices of parameters with any run worth a rule's while; empty at nearly every step of a healthy run."""
     runs, ledger = monitor.runs, monitor.runs.ledger
+    if not runs.suspicion and not ledger.none_run.any():
+        return np.zeros(0, dtype=np.int64)
     silent = (ledger.alive == 0) & (ledger.none_run >= _SHORTEST) & (ledger.zero_total == 0)
     longest = np.maximum.reduce([runs.swallowed, runs.written_back, runs.held, runs.removed, runs.cleared, runs.stale])
     return np.flatnonzero(ledger.suspicious() | silent | (longest >= _SHORTEST))

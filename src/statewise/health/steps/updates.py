@@ -2,8 +2,8 @@
 
 A step that is watched compares a fixed block of each parameter's elements (Fingerprint) before and after the update.
 A parameter whose block looks wrong is compared element by element in the next steps, and only that is proof. A step
-that is not watched (Duty says which) notes the learning rates, whether there was any gradient, and whether a few large
-parameters still have one: the first to be exactly zero calls the watch back.
+that is not watched (Duty says which) notes the learning rates, whether there was any gradient, whether an eighth of the
+parameters still have one, and now and then whether that of a few is zero: what is missing calls the watch back.
 """
 
 from collections.abc import Iterable
@@ -32,6 +32,8 @@ _EARLY = 6
 _ELEMENTS = 50_000_000
 # Parameters whose gradients are looked at in between, how large they may be, and in how many steps once.
 _SENTINELS, _SENTINEL_SIZE, _PEEK = 4, 4096, 4
+# In how many parts it is asked in between whether all gradients are there, one part a step.
+_PARTS = 8
 # Optimizers that count their steps from the first one on.
 _COUNTING = (
     torch.optim.Adam,
@@ -92,6 +94,8 @@ class UpdateMonitor:
         self._on_cpu = all(parameter.device.type == "cpu" for parameter in self.parameters)
         self._groups = np.array(self.group_of, dtype=np.int64)
         self._sentinels: list[nn.Parameter] = []
+        self._held: list[nn.Parameter] = []
+        self._absent = np.zeros(len(self.parameters), dtype=bool)
         self._alarm = False
         self._begun = self._followed = False
         self._counted: tuple[nn.Parameter, float | None] | None = None
@@ -166,11 +170,14 @@ class UpdateMonitor:
             with torch.no_grad():
                 self._look(np.array(rates)[self._groups])
         else:
+            self._alarm = self._missing() or (self._on_cpu and self.steps % _PEEK == 0 and self._silent())
             self._followed, self._used = False, None
-            self._alarm = self._on_cpu and self.steps % _PEEK == 0 and self._silent()
         self.declined = self._declined() if self.watching else None
         self.steps += 1
-        self._forget()
+        if self.watching or self._taken:
+            self._forget()
+        else:
+            self._begun = False
 
     def skip(self) -> bool:
         """The batch is over: whether an update that `before` announced was not made (a GradScaler found an infinity)."""
@@ -220,7 +227,7 @@ class UpdateMonitor:
         largest = self._largest(blocks["used"], absent)
         self.pending.append(_Entry(lr, decay, absent, self._followed, blocks, largest, closer, compared))
         self._last = {i: (pre, self.parameters[i].detach() - pre) for i, pre in self._pre.items()} if self._begun else {}
-        self._used, self._followed = blocks["used"], True
+        self._used, self._followed, self._absent = blocks["used"], True, absent
         self._alarm = False
 
     def _forget(self) -> None:
@@ -265,7 +272,8 @@ class UpdateMonitor:
         """Whether this step's update ought to change the values. scale: root mean square of the values.
 
         Not while the lr is still a small part of what it will be, not for a gradient that is rounding noise beside the
-        others, beside its own past or beside the values (a fitted model), not for a bias that a batch norm cancels.
+        others, beside its own past or beside the values (a fitted model), not for a bias that a batch norm cancels, and not
+        where a line search that moved before finds no better point.
         """
         group = self.optimizer.param_groups[self.group_of[index]]
         usual = max(_number(group.get("initial_lr", 0.0)), float(self.runs.lr_peak[index]))
@@ -277,6 +285,7 @@ class UpdateMonitor:
             and size >= 0.01 * self.runs.peak[index]
             and size >= _VANISHED * scale
             and self.names[index] not in self.bias_before_norm
+            and not (isinstance(self.optimizer, torch.optim.LBFGS) and self.runs.followed[index])
         )
 
     def _choose(self) -> list[int]:
@@ -291,18 +300,25 @@ class UpdateMonitor:
     def _largest(self, used: Tensor, absent: np.ndarray) -> dict[int, Tensor]:
         """A block of zeros may lie in a gradient that is not: those are measured whole (elsewhere than on a CPU, all)."""
         if self._on_cpu:
-            asked = self.blocks.sums(_array(used) != 0) == 0
-            sparse = [i for i, p in enumerate(self.parameters) if p.grad is not None and p.grad.is_sparse]
-            asked[sparse] = True
-            chosen = np.flatnonzero(
-                asked & ~absent & ~(self.blocks.complete & ~np.isin(np.arange(len(asked)), sparse))
-            ).tolist()
+            elements = _array(used)
+            asked = ~self.blocks.some(elements != 0) & ~self.blocks.complete
+            # The blocks of sparse gradients are NaN.
+            if np.isnan(elements).any():
+                asked[[i for i, p in enumerate(self.parameters) if p.grad is not None and p.grad.is_sparse]] = True
+            chosen = np.flatnonzero(asked & ~absent).tolist() if asked.any() else []
         else:
             chosen = np.flatnonzero(~absent).tolist()
         if not chosen:
             return {}
         dense = [_dense(self.parameters[index]) for index in chosen]
         return dict(zip(chosen, torch._foreach_norm(dense, float("inf")), strict=True))
+
+    def _missing(self) -> bool:
+        """Whether one that had a gradient in every watched step has none now: another eighth is asked in each step."""
+        if self._followed:
+            always = ~self._absent & (self.runs.ledger.none_total == 0)
+            self._held = [parameter for parameter, there in zip(self.parameters, always.tolist(), strict=True) if there]
+        return any(parameter.grad is None for parameter in self._held[self.steps % _PARTS :: _PARTS])
 
     def _silent(self) -> bool:
         """Whether those parameters have no gradient but zeros."""
