@@ -21,7 +21,7 @@ KIND = Kind(
     ),
     remedy="begin with steps dt whose products with A lie well within 1e-4 and 10",
     intended='`{"intended": ("dead-state",)}` from `health_contract()`',
-    example="self.log_dt = nn.Parameter(torch.full((d,), -20.0))    # exp(-20 A) is 1 in float32",
+    example="self.log_dt = nn.Parameter(torch.full((d,), -20.0))  # exp(-20 A) is 1 in float32",
 )
 
 _SHARE = 0.99

@@ -20,7 +20,7 @@ KIND = Kind(
     ),
     remedy="call `.train()` on the part before the fit; Lightning from 2.2 on keeps the modes that it finds",
     intended='`{"intended": ("evaluation-mode",)}` from `health_contract()`',
-    example='self.encoder = AutoModel.from_pretrained("...")   # comes in evaluation mode\nself.encoder.train()',
+    example='self.encoder = AutoModel.from_pretrained("...")  # comes in evaluation mode\nself.encoder.train()',
 )
 
 

@@ -17,7 +17,7 @@ KIND = Kind(
     ),
     remedy="`requires_grad_(False)` before the fit starts",
     intended="take it out of `health.frozen`",
-    example="def train(self, mode=True):          # never called: a fit keeps the modes that it finds\n"
+    example="def train(self, mode=True):  # never called: a fit keeps the modes that it finds\n"
     "    self.backbone.requires_grad_(False)",
 )
 

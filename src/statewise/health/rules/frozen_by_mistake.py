@@ -20,7 +20,7 @@ KIND = Kind(
     remedy="remove the `requires_grad_(False)` call",
     intended="`health.frozen`",
     example="for name, parameter in self.named_parameters():\n"
-    '    parameter.requires_grad_("in" not in name)    # meant "inp": "min" and "linear" match',
+    '    parameter.requires_grad_("in" not in name)  # meant "inp": "min" and "linear" match',
 )
 
 

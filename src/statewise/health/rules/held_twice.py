@@ -19,7 +19,7 @@ KIND = Kind(
     ),
     remedy="name each parameter once",
     intended="two backward passes, or `requires_grad_(False)` for one of the two",
-    example="Adam([*model.encoder.parameters(), *model.parameters()])    # the encoder twice",
+    example="Adam([*model.encoder.parameters(), *model.parameters()])  # the encoder twice",
 )
 
 

@@ -18,7 +18,7 @@ KIND = Kind(
     ),
     remedy="`nn.ModuleList`, `nn.ModuleDict`, or an attribute of the module",
     intended="`requires_grad_(False)`: a frozen reference is left alone",
-    example="self.layers = [nn.Linear(16, 16)]                  # the optimizer does not see it\n"
+    example="self.layers = [nn.Linear(16, 16)]  # the optimizer does not see it\n"
     "self.layers = nn.ModuleList([nn.Linear(16, 16)])",
 )
 

@@ -19,7 +19,7 @@ KIND = Kind(
     ),
     remedy="put such parameters into a group of their own with what they ask for",
     intended='delete the mark, or `{"intended": ("ignored-hint",)}` from `health_contract()`',
-    example="self.A_log._no_weight_decay = True\ntorch.optim.AdamW(model.parameters(), weight_decay=0.1)     # decays A_log",
+    example="self.A_log._no_weight_decay = True\ntorch.optim.AdamW(model.parameters(), weight_decay=0.1)  # decays A_log",
 )
 
 

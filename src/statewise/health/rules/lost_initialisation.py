@@ -19,7 +19,7 @@ KIND = Kind(
     ),
     remedy="keep a generic initialisation away from these parameters: apply it to `nn.Linear` and the like only",
     intended='`{"intended": ("lost-initialisation",)}` from `health_contract()`',
-    example="for parameter in model.parameters():\n    nn.init.normal_(parameter, std=0.02)    # A_log and dt_bias too",
+    example="for parameter in model.parameters():\n    nn.init.normal_(parameter, std=0.02)  # A_log and dt_bias too",
 )
 
 

@@ -20,7 +20,7 @@ KIND = Kind(
     remedy="look at the sampler, at the seeds of the workers, and at a batch that is kept and used again",
     intended='`{"intended": ("repeated-batch",)}` from `health_contract()`',
     example="def training_step(self, batch, batch_idx):\n"
-    "    x, y = next(iter(self.loader))       # the first batch, every time: use `batch`",
+    "    x, y = next(iter(self.loader))  # the first batch, every time: use `batch`",
 )
 
 _INTENDED = 'return {"intended": ("repeated-batch",)} from health_contract() of the module'

@@ -18,7 +18,7 @@ KIND = Kind(
     ),
     remedy="build all layers before `configure_optimizers`",
     intended="`requires_grad_(False)` on the new parameters, or `health.frozen`",
-    example="optimizer = Adam(model.parameters())\nmodel.head = nn.Linear(16, 10)       # the optimizer keeps the old head",
+    example="optimizer = Adam(model.parameters())\nmodel.head = nn.Linear(16, 10)  # the optimizer keeps the old head",
 )
 
 

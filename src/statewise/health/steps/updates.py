@@ -273,7 +273,7 @@ class UpdateMonitor:
 
         Not while the lr is still a small part of what it will be, not for a gradient that is rounding noise beside the
         others, beside its own past or beside the values (a fitted model), not for a bias that a batch norm cancels, and not
-        where a line search that moved before finds no better point.
+        where a line search may find no better point.
         """
         group = self.optimizer.param_groups[self.group_of[index]]
         usual = max(_number(group.get("initial_lr", 0.0)), float(self.runs.lr_peak[index]))
@@ -285,7 +285,7 @@ class UpdateMonitor:
             and size >= 0.01 * self.runs.peak[index]
             and size >= _VANISHED * scale
             and self.names[index] not in self.bias_before_norm
-            and not (isinstance(self.optimizer, torch.optim.LBFGS) and self.runs.followed[index])
+            and not isinstance(self.optimizer, torch.optim.LBFGS)
         )
 
     def _choose(self) -> list[int]:
