@@ -1,7 +1,6 @@
 """The health of one run: fed by a training loop's events, it asks the rules and keeps the findings. Knows no Trainer."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -15,6 +14,7 @@ from statewise.health.findings import Finding, Severity
 from statewise.health.graph.first_step import FirstStep
 from statewise.health.graph.flow import Call, FlowRecorder
 from statewise.health.graph.walk import walk
+from statewise.health.kept import keep
 from statewise.health.loss_log import LossLog
 from statewise.health.observer import Observer, Run
 from statewise.health.observers import OBSERVERS
@@ -42,7 +42,7 @@ from statewise.health.steps.movement import Movement, MovementLog
 from statewise.health.steps.signals import Clipping, Recreated, UpdateRatios
 from statewise.health.steps.tracks import ODD_STEPS, odd_ratios, suspicious, tracks
 from statewise.health.steps.updates import UpdateMonitor
-from statewise.health.verdict import explains, report
+from statewise.health.verdict import report
 
 _PRESENCE_BATCHES = 20
 # How often a parameter may become another object before that is looked at less often, and how often then.
@@ -55,8 +55,6 @@ _SLEEP = 4
 # Looks at the graph of a loss: in the first batches, then at a distance that grows with the run between these two.
 _NEAREST_LOOK, _FARTHEST_LOOK = 50, 1000
 _REQUIRES_GRAD = attrgetter("requires_grad")
-_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_SPREADING = frozenset(kind.id for kind in KINDS if kind.spreads)
 _CONCERNED: dict[type[Signal], list[tuple[int, Rule]]] = {}
 for _index, _rule in enumerate(RULES):
     _CONCERNED.setdefault(_rule.needs, []).append((_index, _rule))
@@ -452,16 +450,7 @@ class HealthMonitor:
 
     def add(self, finding: Finding) -> bool:
         """Keep a finding unless it was said before or is declared intended; True if it is new."""
-        if self._accepted(finding) or any(_covers(old, finding) or explains(old, finding) for old in self.findings):
-            return False
-        # A later, worse word on the same thing replaces the earlier one.
-        self.findings = [old for old in self.findings if not _covers(finding, old)]
-        for index, old in enumerate(self.findings):
-            if (old.id, old.severity) == (finding.id, finding.severity) and finding.id in _SPREADING:
-                self.findings[index] = replace(old, parameters=tuple(dict.fromkeys(old.parameters + finding.parameters)))
-                return False
-        self.findings.append(finding)
-        return True
+        return not self.declared.accepts(finding.id, finding.parameters) and keep(self.findings, finding)
 
     def movement(self) -> Movement:
         """How far each block of the module has come, and how much it moved in the last step that was compared."""
@@ -638,9 +627,6 @@ class HealthMonitor:
         """Parameters of which something is said already."""
         return {name for f in self.findings if f.severity is not Severity.INFO for name in f.parameters}
 
-    def _accepted(self, finding: Finding) -> bool:
-        return self.declared.accepts(finding.id, finding.parameters)
-
     def _forget_graph(self) -> None:
         if self.flow is not None:
             self.flow.clear()
@@ -654,14 +640,3 @@ class HealthMonitor:
         for observer in self.observers:
             if memory := observer.state_dict():
                 self._memories[type(observer).__name__] = memory
-
-
-def _covers(said: Finding, new: Finding) -> bool:
-    """Whether `new` says nothing that `said` did not: the same id, no worse, about nothing else."""
-    if said.id != new.id or _RANK[new.severity] < _RANK[said.severity]:
-        return False
-    if not new.parameters or not said.parameters:
-        subject = ("name", "place", "pattern", "key")
-        same = all(said.evidence.get(key) == new.evidence.get(key) for key in subject)
-        return same and said.parameters == new.parameters
-    return set(new.parameters) <= set(said.parameters)
