@@ -45,7 +45,7 @@ def all_with_decay(task: Task) -> torch.optim.Optimizer:
 
 
 def lbfgs(task: Task) -> torch.optim.Optimizer:
-    return torch.optim.LBFGS(task.parameters(), lr=0.1, max_iter=4, line_search_fn="strong_wolfe")
+    return torch.optim.LBFGS(task.parameters(), lr=0.1, max_iter=2, history_size=2, line_search_fn="strong_wolfe")
 
 
 def in_two_halves(task: Task) -> None:
