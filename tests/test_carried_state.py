@@ -58,7 +58,7 @@ class TwoSeries(WindowsDataModule):
         frame = pl.DataFrame(values, schema=["x", "y", "z"]).with_columns(
             pl.Series("ts", stamps), pl.Series("who", ["a"] * 90 + ["b"] * 70)
         )
-        return Source(Table(frame, "ts", "who", ("x", "y", "z")), features=("x", "y", "z"), targets=("x", "y"))
+        return Source(Table.of(frame, "ts", "who", ("x", "y", "z")), features=("x", "y", "z"), targets=("x", "y"))
 
 
 def model_for(name: str) -> nn.Module:

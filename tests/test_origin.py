@@ -25,7 +25,7 @@ NAMES = tuple(f"x{i}" for i in range(64))
 class RandomBars(WindowsDataModule):
     def source(self):
         values = np.random.default_rng(0).standard_normal((480, len(NAMES)))
-        table = Table(pl.DataFrame(dict(zip(NAMES, values.T, strict=True))), time=None, series=None, columns=NAMES)
+        table = Table.of(pl.DataFrame(dict(zip(NAMES, values.T, strict=True))), time=None, series=None, columns=NAMES)
         return Source(table, features=NAMES, targets=("x0",))
 
 

@@ -55,7 +55,7 @@ class Waves(WindowsDataModule):
                 "noise": np.random.default_rng(0).normal(size=200),
             }
         )
-        table = Table(frame=frame, time="ts", series=None, columns=("wave", "noise"))
+        table = Table.of(frame, time="ts", series=None, columns=("wave", "noise"))
         return Source(table=table, features=("wave", "noise"), targets=("wave",))
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from statewise.data.reading import Reading
 from statewise.data.tables import Table, read_table
 
 
@@ -7,7 +8,7 @@ from statewise.data.tables import Table, read_table
 def table(tmp_path):
     def read(text: str, **named) -> Table:
         (tmp_path / "a.csv").write_text(text)
-        return read_table("a.csv", folder=tmp_path, **named)
+        return read_table("a.csv", folder=tmp_path, columns=named.pop("columns", None), reading=Reading(**named))
 
     return read
 

@@ -39,7 +39,7 @@ def table(values, *, series=None, minutes=None) -> Table:
     if minutes is not None:
         stamps = np.datetime64("2024-01-01", "ns") + (np.asarray(minutes) * 60 * 10**9).astype("timedelta64[ns]")
         frame = frame.with_columns(pl.Series("ts", stamps))
-    return Table(frame, "ts" if minutes is not None else None, "who" if series is not None else None, names)
+    return Table.of(frame, "ts" if minutes is not None else None, "who" if series is not None else None, names)
 
 
 def ready(values, features=None, targets=None, *, series=None, minutes=None, **windows) -> Windows:

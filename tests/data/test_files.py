@@ -4,19 +4,25 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from statewise.data.files import ROW, find_files, read_files
+from statewise.data.files import find_files, read_files
+from statewise.data.raw import Raw
+from statewise.data.reading import AS_IT_IS
 
 CSV = b"time,close\n2024-01-01,1.5\n2024-01-02,2.5\n"
 
 
+def opened(*paths: Path) -> Raw:
+    return read_files(paths, AS_IT_IS)
+
+
 def read(path: Path) -> pl.DataFrame:
-    return read_files([path]).frame.drop(ROW)
+    return opened(path).frame.collect()
 
 
 def refusal(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"^data\.path") as caught:
-        read_files([path])
+        opened(path)
     message = str(caught.value)
     assert "\n" not in message
     assert str(path) in message
@@ -107,15 +113,15 @@ def test_parquet_reads_also_inside_gzip(tmp_path):
 )
 def test_other_separators_are_seen_and_noted(tmp_path, content, separator):
     (tmp_path / "a.csv").write_bytes(content)
-    raw = read_files([tmp_path / "a.csv"])
-    assert raw.frame.drop(ROW).rows() == [("1", "2")]
+    raw = opened(tmp_path / "a.csv")
+    assert raw.frame.collect().rows() == [("1", "2")]
     assert any(repr(separator.encode().decode("unicode_escape")) in note for note in raw.notes)
 
 
 def test_a_comma_at_the_end_of_each_line_makes_no_column(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'"V1","V2",\n1,2,\n3,4,\n\n')
-    raw = read_files([tmp_path / "a.csv"])
-    assert raw.frame.drop(ROW).rows() == [("1", "2"), ("3", "4")]
+    raw = opened(tmp_path / "a.csv")
+    assert raw.frame.collect().rows() == [("1", "2"), ("3", "4")]
     assert any("field 3 has neither name nor values" in note for note in raw.notes)
 
 
@@ -132,8 +138,8 @@ def test_names_and_fields_lose_the_spaces_and_the_mark_around_them(tmp_path):
 def test_files_are_joined_by_name_whatever_the_order_of_their_columns(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"t,x\n1,2\n")
     (tmp_path / "b.csv").write_bytes(b"x,t\n4,3\n5,6\n")
-    raw = read_files([tmp_path / "a.csv", tmp_path / "b.csv"])
-    assert raw.frame.rows() == [(0, "1", "2"), (1, "3", "4"), (2, "6", "5")]
+    raw = opened(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert raw.frame.collect().rows() == [("1", "2"), ("3", "4"), ("6", "5")]
     assert "2 files, 3 rows: a.csv 1, b.csv 2" in raw.notes
     assert raw.where(2) == f"{tmp_path / 'b.csv'}: row 2 (line 3)"
 
@@ -142,14 +148,14 @@ def test_files_with_different_columns_are_refused(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"t,x\n1,2\n")
     (tmp_path / "b.csv").write_bytes(b"t,y\n1,2\n")
     with pytest.raises(ValueError, match=r'b\.csv and .*a\.csv have different columns \(only one has "x", "y"\)'):
-        read_files([tmp_path / "a.csv", tmp_path / "b.csv"])
+        opened(tmp_path / "a.csv", tmp_path / "b.csv")
 
 
 def test_files_with_different_types_are_refused(tmp_path):
     pl.DataFrame({"x": [[1]]}).write_parquet(tmp_path / "a.parquet")
     pl.DataFrame({"x": ["1"]}).write_parquet(tmp_path / "b.parquet")
     with pytest.raises(ValueError, match="different types"):
-        read_files([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+        opened(tmp_path / "a.parquet", tmp_path / "b.parquet")
 
 
 @pytest.mark.parametrize(
@@ -185,4 +191,4 @@ def test_counted_column_names_are_a_header(tmp_path):
 
 def test_a_parquet_row_has_no_line(tmp_path):
     pl.DataFrame({"x": [1.0, 2.0]}).write_parquet(tmp_path / "a.parquet")
-    assert read_files([tmp_path / "a.parquet"]).where(1) == f"{tmp_path / 'a.parquet'}: row 2"
+    assert opened(tmp_path / "a.parquet").where(1) == f"{tmp_path / 'a.parquet'}: row 2"

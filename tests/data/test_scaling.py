@@ -15,7 +15,8 @@ def fitted(values, usable=None, codes=None, **how) -> StandardScaler:
     usable = np.ones(values.shape, dtype=bool) if usable is None else usable
     codes = np.zeros(len(values), dtype=np.int64) if codes is None else np.asarray(codes)
     names = [f"x{i}" for i in range(values.shape[1])]
-    return StandardScaler().fit(values, usable, codes, names, **how)
+    offsets = np.searchsorted(codes, np.arange(len(how.get("series", " ")) + 1))
+    return StandardScaler().fit(values, usable, offsets, names, **how)
 
 
 def test_scaled_values_have_mean_0_and_deviation_1():

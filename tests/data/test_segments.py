@@ -4,9 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statewise.data.gaps import Gap, find_gaps, nanoseconds
-from statewise.data.missing import Missing, fill_from_past
+from statewise.data.missing import FillFromPast, Missing, carried_forward
+from statewise.data.numeric import InMemory
 from statewise.data.rows import Rows
-from statewise.data.segments import cut
+from statewise.data.segments import Segments, cut
+from statewise.data.tables import Table
 
 MINUTE = 60 * 10**9
 
@@ -15,14 +17,24 @@ def minutes(stamps) -> np.ndarray:
     return np.datetime64("2024-01-01", "ns") + (np.asarray(stamps) * MINUTE).astype("timedelta64[ns]")
 
 
-def one_series(values, times=None, columns=None) -> Rows:
+def table_of(values, columns, series, offsets, times) -> Table:
+    rows = Rows(tuple(series), np.array(offsets), times)
+    return Table(rows, InMemory({name: values[:, index] for index, name in enumerate(columns)}))
+
+
+def one_series(values, times=None, columns=None) -> Table:
     values = np.asarray(values, dtype=np.float64)
     values = values[:, None] if values.ndim == 1 else values
     columns = columns or tuple(f"x{i}" for i in range(values.shape[1]))
-    return Rows(values, columns, ("",), np.array([0, len(values)]), times)
+    return table_of(values, columns, ("",), [0, len(values)], times)
 
 
-def bars_without_rows_90_to_99() -> Rows:
+def filled(table: Table, segments: Segments) -> np.ndarray:
+    columns = [segments.filled(index, table.read(name)) for index, name in enumerate(segments.names)]
+    return np.stack(columns, axis=1)
+
+
+def bars_without_rows_90_to_99() -> Table:
     kept = np.r_[0:90, 100:200]
     return one_series(kept, minutes(kept))
 
@@ -68,21 +80,21 @@ def test_gap_policy_ignore_lets_windows_cross():
 def test_a_given_step_decides_what_a_gap_is():
     stamps = np.arange(0, 40, 5)
 
-    assert len(find_gaps(one_series(stamps, minutes(stamps)), Gap())[0]) == 0
-    assert len(find_gaps(one_series(stamps, minutes(stamps)), Gap(step="1m"))[0]) == 7
+    assert len(find_gaps(one_series(stamps, minutes(stamps)).rows, Gap())[0]) == 0
+    assert len(find_gaps(one_series(stamps, minutes(stamps)).rows, Gap(step="1m"))[0]) == 7
 
 
 def test_months_of_unequal_length_have_no_gap():
     months = np.arange("2020-01", "2024-01", dtype="datetime64[M]").astype("datetime64[ns]")
 
-    assert len(find_gaps(one_series(np.arange(48), months), Gap())[0]) == 0
+    assert len(find_gaps(one_series(np.arange(48), months).rows, Gap())[0]) == 0
 
 
 def test_the_way_from_one_series_to_the_next_is_no_gap():
     times = minutes([0, 1, 2, 500, 501, 502])
-    rows = Rows(np.zeros((6, 1)), ("x",), ("a", "b"), np.array([0, 3, 6]), times)
+    table = table_of(np.zeros((6, 1)), ("x",), ("a", "b"), [0, 3, 6], times)
 
-    segments = cut(rows, Gap(), Missing())
+    segments = cut(table, Gap(), Missing())
 
     assert segments.bounds.tolist() == [[0, 3], [3, 6]]
     assert segments.notes[0].startswith("no time gap")
@@ -116,13 +128,14 @@ def bars_with_missing_closes() -> np.ndarray:
 
 
 def test_leading_rows_are_dropped_and_inner_ones_filled_from_the_past():
-    segments = cut(one_series(bars_with_missing_closes(), columns=("close", "volume")), Gap(), Missing())
+    table = one_series(bars_with_missing_closes(), columns=("close", "volume"))
+    segments = cut(table, Gap(), Missing())
 
     assert segments.kept_from.tolist() == [5]
     assert segments.bounds.tolist() == [[5, 100]]
-    assert segments.filled[50:53, 0].tolist() == [49.0] * 3
-    assert not segments.observed[50:53, 0].any()
-    assert segments.observed[50:53, 1].all()
+    assert filled(table, segments)[50:53, 0].tolist() == [49.0] * 3
+    assert not segments.observed.column(0)[50:53].any()
+    assert segments.observed.column(1)[50:53].all()
     assert segments.notes[1] == "dropped 5 leading row(s): missing values in close"
     assert segments.notes[2].startswith("close: 3 of 95 values missing (3.2%), 3 filled from the past")
 
@@ -132,26 +145,28 @@ def test_a_later_value_never_changes_an_earlier_one():
     changed = values.copy()
     changed[53:] *= -7
 
-    before, after = (cut(one_series(v), Gap(), Missing()) for v in (values, changed))
+    before, after = (filled(table, cut(table, Gap(), Missing())) for table in map(one_series, (values, changed)))
 
-    assert np.array_equal(before.filled[:53], after.filled[:53], equal_nan=True)
-    assert before.filled[5:53].tobytes() == after.filled[5:53].tobytes()
+    assert np.array_equal(before[:53], after[:53], equal_nan=True)
+    assert before[5:53].tobytes() == after[5:53].tobytes()
 
 
 def test_a_run_longer_than_max_fill_ends_the_segment_after_max_fill_rows():
-    segments = cut(one_series(bars_with_missing_closes()), Gap(), Missing(max_fill=2))
+    table = one_series(bars_with_missing_closes())
+    segments = cut(table, Gap(), Missing(max_fill=2))
 
     assert segments.bounds.tolist() == [[5, 52], [53, 100]]
-    assert segments.filled[50:52, 0].tolist() == [49.0] * 2
-    assert np.isnan(segments.filled[52, 0])
+    assert filled(table, segments)[50:52, 0].tolist() == [49.0] * 2
+    assert np.isnan(filled(table, segments)[52, 0])
     assert segments.notes[-1].startswith("1 rows left out in 1 run(s)")
 
 
 def test_policy_segment_fills_nothing():
-    segments = cut(one_series(bars_with_missing_closes()), Gap(), Missing("segment"))
+    table = one_series(bars_with_missing_closes())
+    segments = cut(table, Gap(), Missing("segment"))
 
     assert segments.bounds.tolist() == [[5, 50], [53, 100]]
-    assert np.isnan(segments.filled[50:53, 0]).all()
+    assert np.isnan(filled(table, segments)[50:53, 0]).all()
 
 
 def test_policy_error_names_column_row_and_count():
@@ -164,17 +179,17 @@ def test_no_value_is_carried_over_a_gap_or_into_another_series():
     across_gap = cut(one_series(values, minutes([0, 1, 30, 31, 32, 33])), Gap(), Missing())
     assert across_gap.bounds.tolist() == [[0, 2], [3, 6]]
 
-    rows = Rows(values[:, None], ("x",), ("a", "b"), np.array([0, 2, 6]), None)
-    across_series = cut(rows, Gap(), Missing())
+    table = table_of(values[:, None], ("x",), ("a", "b"), [0, 2, 6], None)
+    across_series = cut(table, Gap(), Missing())
     assert across_series.kept_from.tolist() == [0, 3]
     assert "dropped 1 leading row(s) in 1 of 2 series" in across_series.notes[1]
 
 
 def test_a_series_without_any_complete_row_is_dropped_and_named():
     values = np.array([[1.0, np.nan], [np.nan, 2.0], [1.0, 1.0]])
-    rows = Rows(values, ("x", "y"), ("dead", "alive"), np.array([0, 2, 3]), None)
+    table = table_of(values, ("x", "y"), ("dead", "alive"), [0, 2, 3], None)
 
-    segments = cut(rows, Gap(), Missing())
+    segments = cut(table, Gap(), Missing())
 
     assert segments.kept_from.tolist() == [2, 2]
     assert segments.bounds.tolist() == [[2, 3]]
@@ -222,9 +237,14 @@ def test_filling_equals_its_definition_row_by_row(data, rows, columns, max_fill)
     values = np.where(gone.reshape(rows, columns), np.nan, np.arange(rows * columns, dtype=float).reshape(rows, columns))
     stretch = np.maximum.accumulate(np.where(begins, np.arange(rows), 0))
 
-    filled, usable = fill_from_past(values, ~np.isnan(values), stretch, max_fill)
+    observed = ~np.isnan(values)
+    filling = FillFromPast(stretch, max_fill)
+    for column in range(columns):
+        filling.see(observed[:, column])
+    usable = filling.usable
+    found = np.stack([carried_forward(values[:, c], observed[:, c], usable) for c in range(columns)], axis=1)
 
     expected, expected_usable = filled_row_by_row(values, stretch, max_fill)
     assert usable.tolist() == expected_usable.tolist()
-    assert np.array_equal(filled, expected, equal_nan=True)
-    assert not np.isnan(filled[usable]).any()
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert not np.isnan(found[usable]).any()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statewise.data.reading import Reading
 from statewise.data.tables import Table, read_table
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -23,7 +24,7 @@ def file(tmp_path):
 
 
 def read(path: Path, **named) -> Table:
-    return read_table(str(path), folder=path.parent, **named)
+    return read_table(str(path), folder=path.parent, columns=named.pop("columns", None), reading=Reading(**named))
 
 
 def refusal(path: Path, **named) -> str:

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from statewise.data.gaps import Gap
 from statewise.data.missing import Missing
+from statewise.data.numeric import InMemory
 from statewise.data.rows import Rows
 from statewise.data.segments import cut
 from statewise.data.splits import PARTS, row_borders
+from statewise.data.tables import Table
 from statewise.data.windows import make_parts, window_starts
 
 
@@ -48,9 +50,9 @@ def test_a_segment_of_exactly_one_window_has_one():
 def test_a_gap_divides_the_window_count_as_it_divides_the_rows():
     kept = np.r_[0:90, 100:200]
     times = np.datetime64("2024-01-01", "ns") + (kept * 60 * 10**9).astype("timedelta64[ns]")
-    rows = Rows(kept[:, None].astype(float), ("x",), ("",), np.array([0, 190]), times)
+    table = Table(Rows(("",), np.array([0, 190]), times), InMemory({"x": kept.astype(float)}))
 
-    segments = cut(rows, Gap(), Missing())
+    segments = cut(table, Gap(), Missing())
     found = np.array(starts(segments.bounds, [0, 190], window=16))
 
     assert len(found) == (90 - 16) + (100 - 16)
@@ -101,9 +103,9 @@ def test_the_windows_are_those_of_the_definition(data):
     window, horizon, stride = (draw(st.integers(1, 4)) for _ in range(3))
     minutes = np.concatenate([np.cumsum(np.where(jumps[a:b], 9, 1)) for a, b in pairwise(offsets)])
     times = np.datetime64("2024-01-01", "ns") + (minutes * 60 * 10**9).astype("timedelta64[ns]")
-    rows = Rows(np.where(gone, np.nan, 1.0)[:, None], ("x",), tuple("abc"[: len(lengths)]), offsets, times)
+    table = Table(Rows(tuple("abc"[: len(lengths)]), offsets, times), InMemory({"x": np.where(gone, np.nan, 1.0)}))
 
-    segments = cut(rows, Gap(step="1m"), Missing("segment"))
+    segments = cut(table, Gap(step="1m"), Missing("segment"))
     kept = np.arange(n) >= segments.kept_from[owner]
     axis = np.unique(times[kept])
     edges = sorted(draw(st.integers(0, len(axis))) for _ in range(3))

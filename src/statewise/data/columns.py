@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from statewise.choices import did_you_mean
-from statewise.data.files import ROW, Raw, is_unnamed
+from statewise.data.formats.names import is_unnamed
 from statewise.data.parsing import Numbers, looks_like_epoch, missing, parse_numbers, parse_times
+from statewise.data.raw import Raw
 
 # In order of preference: the start of a bar before a moment of receipt, full times before dates.
 TIME_NAMES = (
@@ -28,17 +29,16 @@ _SAMPLE = 200  # values looked at to see whether a column holds times at all
 
 def choose_time(raw: Raw, named: str | None) -> tuple[str | None, list[str]]:
     """The time column, and sentences for the log. `named` is taken unseen; None means find it."""
-    frame = raw.frame
     if named is not None:
         check_column(raw, named, "data.time")
         return named, []
-    by_name = {name.lower(): name for name in reversed(columns_of(frame))}
+    by_name = {name.lower(): name for name in reversed(raw.names)}
     candidates = [by_name[name] for name in TIME_NAMES if name in by_name]
     for name in candidates:
-        if _holds_times(frame[name]):
+        if _holds_times(raw.column(name)):
             return name, []
-    for name in columns_of(frame):
-        column = frame[name]
+    for name in raw.names:
+        column = raw.column(name)
         if column.dtype.is_temporal() or column.dtype == pl.String:
             worded = _TIME_WORDS.search(name.lower()) is not None
             # Numbers are times only where the name hints at it as well: a volume may have the size of an epoch.
@@ -51,45 +51,41 @@ def choose_time(raw: Raw, named: str | None) -> tuple[str | None, list[str]]:
 
 def choose_series(raw: Raw, named: str | None, time: str | None) -> tuple[str | None, list[str]]:
     """The column that tells several series apart, if there is one, and sentences for the log."""
-    frame = raw.frame
     if named is not None:
         check_column(raw, named, "data.series")
         if named == time:
             raise ValueError(f'data.series: "{named}" is the time column; name another one, or none')
         return named, []
-    by_name = {name.lower(): name for name in reversed(columns_of(frame))}
+    by_name = {name.lower(): name for name in reversed(raw.names)}
     for name in (by_name[name] for name in SERIES_NAMES if name in by_name):
-        if name != time and _tells_series_apart(frame[name]):
+        if name != time and _tells_series_apart(raw.column(name)):
             return name, []
     return None, []
 
 
-def choose_numbers(
-    raw: Raw, named: Sequence[str] | None, time: str | None, series: str | None
-) -> tuple[dict[str, Numbers], list[str]]:
-    """The numeric columns in file order, parsed, and sentences about those left out.
+def choose_numbers(raw: Raw, named: Sequence[str] | None, time: str | None, series: str | None) -> tuple[list[str], list[str]]:
+    """The numeric columns in file order, and sentences about those left out.
 
     `named` columns must be numeric; without names a column is numeric where at least half of its values are, so that a
     few odd cells in a column of numbers stop with an error later instead of making the column text.
     """
-    frame = raw.frame
     if named is not None:
         for name in named:
             check_column(raw, name, "data.features or data.targets")
             if name in (time, series):
                 role = "time" if name == time else "series"
                 raise ValueError(f'data.features or data.targets: "{name}" is the {role} column and no input')
-        chosen = {name: parse_numbers(frame[name]) for name in columns_of(frame) if name in set(named)}
-        for name, parsed in chosen.items():
+        for name in set(named):
+            parsed = parse_numbers(raw.column(name))
             if not bool(parsed.values.is_not_nan().any()) and not bool(parsed.bad.any()):
                 raise ValueError(f'data.path: {raw.name}: column "{name}" holds no value at all')
-        return chosen, []
-    numbers: dict[str, Numbers] = {}
+        return [name for name in raw.names if name in set(named)], []
+    numbers: list[str] = []
     left_out: dict[str, list[str]] = {}
-    for name in columns_of(frame):
+    for name in raw.names:
         if name in (time, series):
             continue
-        column = frame[name]
+        column = raw.column(name)
         parsed = parse_numbers(column)
         if is_unnamed(name):
             left_out.setdefault("has no name in the header", []).append(name)
@@ -102,21 +98,16 @@ def choose_numbers(
         elif time is not None and _is_worded_epoch(name, column):
             left_out.setdefault(f'a time beside "{time}"', []).append(name)
         else:
-            numbers[name] = parsed
+            numbers.append(name)
     notes = [f"left out, {reason}: {', '.join(names)}" for reason, names in left_out.items()]
     if not numbers:
         raise ValueError(f"data.path: {raw.name} has no numeric column; {'; '.join(notes) or 'only a time column'}")
     return numbers, notes
 
 
-def columns_of(frame: pl.DataFrame) -> list[str]:
-    """The names of the file's own columns."""
-    return [name for name in frame.columns if name != ROW]
-
-
 def check_column(raw: Raw, name: str, key: str) -> None:
     """Raises ValueError with the nearest name where the file has no such column."""
-    names = columns_of(raw.frame)
+    names = raw.names
     if name not in names:
         raise ValueError(f'{key}: {raw.name} has no column "{name}"{did_you_mean(name, names)}; it has {_listed(names)}')
 

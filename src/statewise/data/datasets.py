@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.market import bar_features, market_bars
+from statewise.data.reading import Reading
 from statewise.data.sample_and_hold import COLUMNS, sample_and_hold
 from statewise.data.samples import CHANNELS, air_quality
 from statewise.data.source import Source
@@ -29,30 +30,58 @@ class AirQuality(WindowsDataModule):
 
 
 class File(WindowsDataModule):
-    """A CSV or Parquet file (also .gz, .zst), or all files that match a pattern.
+    """Files of rows: one, all in a folder, all that match a pattern, or all of a list. What each holds is seen in it.
 
     Args:
-        path: a relative path means `folder`.
-        time, series: names of these columns; None finds them.
+        path: relative ones mean `folder`.
         features: the input columns; None takes all numeric ones.
         targets: the columns to predict; None takes the features.
         folder: None is the folder where the command was started.
+        time, series, names, separator, decimal, thousands, null_values, header, skip, day_first, timezone, bar_label,
+            duplicates: what the file does not say itself (`statewise.data.reading.Reading`).
     """
 
     def __init__(
         self,
         *,
-        path: str,
+        path: Any,
         window: int = 60,
-        time: str | None = None,
+        time: Any = None,
         series: str | None = None,
         features: list[str] | None = None,
         targets: list[str] | None = None,
         folder: str | None = None,
+        names: list[str] | None = None,
+        separator: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        null_values: list[str] | None = None,
+        header: int | None = None,
+        skip: int | None = None,
+        day_first: bool | None = None,
+        timezone: str | None = None,
+        bar_label: str = "start",
+        duplicates: str = "error",
         **windows: Any,
     ) -> None:
         super().__init__(window=window, **windows)
-        self.path, self.time, self.series, self.folder = path, time, series, folder
+        self.path: str | list[str] = path if isinstance(path, str) else list(path)
+        self.folder = folder
+        self.reading = Reading(
+            time=time if time is None or isinstance(time, str) else tuple(time),
+            series=series,
+            names=None if names is None else tuple(names),
+            separator=separator,
+            decimal=decimal,
+            thousands=thousands,
+            null_values=tuple(null_values or ()),
+            header=header,
+            skip=skip,
+            day_first=day_first,
+            timezone=timezone,
+            bar_label=bar_label,
+            duplicates=duplicates,
+        )
         self.features = None if features is None else tuple(features)
         self.targets = None if targets is None else tuple(targets)
 
@@ -61,9 +90,8 @@ class File(WindowsDataModule):
         table = read_table(
             self.path,
             folder=launch_folder() if self.folder is None else Path(self.folder),
-            time=self.time,
-            series=self.series,
             columns=None if columns is None else list(columns),
+            reading=self.reading,
         )
         features = table.columns if self.features is None else self.features
         return Source(table, features=features, targets=features if self.targets is None else self.targets)
@@ -110,7 +138,7 @@ class LTI(WindowsDataModule):
         features = (*(f"u{i}" for i in range(self.inputs)), *(f"y{i}" for i in range(self.outputs)))
         frame = pl.DataFrame(np.hstack([u, y]), schema=list(features))
         return Source(
-            Table(frame, time=None, series=None, columns=features),
+            Table.of(frame, time=None, series=None, columns=features),
             features=features,
             targets=features[self.inputs :],
             optimal=kalman_predictions(system, u, y),
@@ -146,7 +174,7 @@ class Market(WindowsDataModule):
         features = ("log_return", "log_range", "log_volume")
         frame = bar_features(drawn.frame).select("ts", "symbol", *features)
         return Source(
-            Table(frame, time="ts", series="symbol", columns=features),
+            Table.of(frame, time="ts", series="symbol", columns=features),
             features=features,
             targets=features[:1],
             targets_are_levels=False,
@@ -186,7 +214,7 @@ class SampleAndHold(WindowsDataModule):
             self.system_seed, sequences=self.sequences, rows=self.length + self.horizon, marker_rate=self.marker_rate
         )
         return Source(
-            Table(frame, time="time", series=None, columns=COLUMNS),
+            Table.of(frame, time="time", series=None, columns=COLUMNS),
             features=COLUMNS[:2],
             targets=COLUMNS[2:],
             optimal=frame.select(COLUMNS[2:]).to_numpy(),

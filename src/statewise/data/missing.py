@@ -4,6 +4,7 @@ Everything here is causal: whether a row is usable, and what a missing value bec
 before it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from statewise.choices import one_of
+from statewise.data.observed import Observed
 from statewise.data.rows import Rows
 
 
@@ -32,37 +34,53 @@ class Missing:
             raise ValueError(f"data.missing.max_fill must be at least 0, got {self.max_fill}")
 
 
-def fill_from_past(
-    values: Float[np.ndarray, "r c"], observed: Bool[np.ndarray, "r c"], stretch: Int[np.ndarray, " r"], max_fill: int
-) -> tuple[Float[np.ndarray, "r c"], Bool[np.ndarray, " r"]]:
-    """Carries the last observed value of each column forward over at most max_fill rows, within a stretch.
+class FillFromPast:
+    """Which rows are usable when each column's last observed value is carried forward over at most max_fill rows.
+
+    Columns are shown one after another (`see`), so that no more than one has to be in memory.
 
     Args:
         stretch: for each row the first row of its stretch (no value is carried from one stretch into the next).
-
-    Returns:
-        The filled values, and which rows are usable: a row with a value that cannot be filled is not, nor are the rows
-        after it until one has every column observed.
     """
-    row = np.arange(len(values))
-    over = np.zeros(len(values), dtype=bool)
-    sources = {}
-    for column in np.flatnonzero(~observed.all(axis=0)):
-        last = np.maximum.accumulate(np.where(observed[:, column], row, -1))
-        over |= (last < stretch) | (row - last > max_fill)
-        sources[column] = last
-    last_complete = np.maximum.accumulate(np.where(observed.all(axis=1), row, -1))
-    usable = np.maximum.accumulate(np.where(over, row, -1)) <= last_complete
+
+    def __init__(self, stretch: Int[np.ndarray, " r"], max_fill: int) -> None:
+        self._stretch, self._max_fill = stretch, max_fill
+        self._over = np.zeros(len(stretch), dtype=bool)
+        self._complete = np.ones(len(stretch), dtype=bool)
+
+    def see(self, observed: Bool[np.ndarray, " r"]) -> None:
+        row = np.arange(len(observed))
+        last = last_observed(observed)
+        self._over |= (last < self._stretch) | (row - last > self._max_fill)
+        self._complete &= observed
+
+    @property
+    def usable(self) -> Bool[np.ndarray, " r"]:
+        """A row with a value that cannot be filled is not, nor are the rows after it until one has every column observed."""
+        row = np.arange(len(self._over))
+        last_complete = np.maximum.accumulate(np.where(self._complete, row, -1))
+        return np.asarray(np.maximum.accumulate(np.where(self._over, row, -1)) <= last_complete)
+
+
+def last_observed(observed: Bool[np.ndarray, " r"]) -> Int[np.ndarray, " r"]:
+    """The last row up to each row that has a value, -1 where none has."""
+    return np.asarray(np.maximum.accumulate(np.where(observed, np.arange(len(observed)), -1)))
+
+
+def carried_forward(
+    values: Float[np.ndarray, " r"], observed: Bool[np.ndarray, " r"], usable: Bool[np.ndarray, " r"]
+) -> Float[np.ndarray, " r"]:
+    """A copy with the missing values of usable rows replaced by the last one observed."""
     filled = values.copy()
-    for column, last in sources.items():
-        gone = ~observed[:, column] & usable
-        filled[gone, column] = values[last[gone], column]
-    return filled, usable
+    gone = np.flatnonzero(~observed & usable)
+    filled[gone] = values[last_observed(observed)[gone]]
+    return filled
 
 
 def account_of_missing(
     rows: Rows,
-    observed: Bool[np.ndarray, "r c"],
+    names: Sequence[str],
+    observed: Observed,
     usable: Bool[np.ndarray, " r"],
     kept_from: Int[np.ndarray, " g"],
     missing: Missing,
@@ -72,11 +90,11 @@ def account_of_missing(
     Raises:
         ValueError: a value is missing after the leading rows, and the policy is `error`.
     """
-    notes = _account_of_leading(rows, observed, kept_from)
+    notes = _account_of_leading(rows, names, observed, kept_from)
     leading = np.arange(len(rows)) < np.repeat(kept_from, np.diff(rows.offsets))
     kept = np.flatnonzero(~leading)
-    for index, name in enumerate(rows.columns):
-        gone_rows = kept[~observed[kept, index]]
+    for index, name in enumerate(names):
+        gone_rows = kept[~observed.column(index)[kept]]
         if not len(gone_rows):
             continue
         if missing.policy == "error":
@@ -99,7 +117,7 @@ def account_of_missing(
     return notes
 
 
-def _account_of_leading(rows: Rows, observed: Bool[np.ndarray, "r c"], kept_from: Int[np.ndarray, " g"]) -> list[str]:
+def _account_of_leading(rows: Rows, names: Sequence[str], observed: Observed, kept_from: Int[np.ndarray, " g"]) -> list[str]:
     dropped = [
         (start, first, stop)
         for first, (start, stop) in zip(kept_from.tolist(), pairwise(rows.offsets.tolist()), strict=True)
@@ -108,8 +126,8 @@ def _account_of_leading(rows: Rows, observed: Bool[np.ndarray, "r c"], kept_from
     if not dropped:
         return []
     count = sum(first - start for start, first, _ in dropped)
-    seen = np.all([observed[start:first].all(axis=0) for start, first, _ in dropped], axis=0)
-    gone = ", ".join(name for name, complete in zip(rows.columns, seen, strict=True) if not complete)
+    leading = np.concatenate([np.arange(start, first) for start, first, _ in dropped])
+    gone = ", ".join(name for index, name in enumerate(names) if not observed.column(index)[leading].all())
     where = f" in {len(dropped):,} of {len(rows.series):,} series" if len(rows.series) > 1 else ""
     empty = [rows.series[rows.series_of(start)] for start, first, stop in dropped if first == stop]
     nothing_left = f"; nothing is left of {', '.join(empty)}" if any(empty) else ""

@@ -13,7 +13,6 @@ from statewise.data.account import account
 from statewise.data.batches import WindowDataset
 from statewise.data.gaps import Gap
 from statewise.data.missing import Missing
-from statewise.data.rows import Rows
 from statewise.data.scaling import StandardScaler
 from statewise.data.segments import cut
 from statewise.data.source import Source
@@ -56,8 +55,8 @@ class Prepared:
         _check_columns("data.targets", source.targets, source.table.columns)
         self.source, self.window, self.horizon, self.dtype = source, window, horizon, dtype
         columns = source.features + tuple(name for name in source.targets if name not in source.features)
-        rows = Rows.of(source.table, columns)
-        segments = cut(rows, gap, missing)
+        rows = source.table.rows
+        segments = cut(source.table, gap, missing, columns)
         clock, codes, row = rows.clock, rows.codes, np.arange(len(rows))
         kept = row >= segments.kept_from[codes]
         axis = np.unique(clock[kept])
@@ -68,18 +67,14 @@ class Prepared:
             blocks = self.parts["train"].blocks[codes[segments.bounds[:, 0]]]
             self.streams = make_streams(segments.bounds, blocks, window=window, horizon=horizon, streams=streams)
 
-        self.scaler = StandardScaler().fit(
-            rows.values,
-            segments.observed & (kept & (row < borders[codes, 1]))[:, None],
-            codes,
-            columns,
-            series=rows.series,
-            per_series=len(rows.series) > 1 if scale is None else scale == "per_series",
-        )
-        self.rows, self.codes, self.filled = rows, codes, segments.filled
+        self.rows, self.codes, self.segments = rows, codes, segments
         self.target_columns = [columns.index(name) for name in source.targets]
-        self.observed = torch.from_numpy(np.ascontiguousarray(segments.observed[:, self.target_columns]))
-        self._scale_rows()
+        self.observed = segments.observed.tensor(self.target_columns)
+        self.scaler = StandardScaler()
+        self.scaler.begin(
+            columns, series=rows.series, per_series=len(rows.series) > 1 if scale is None else scale == "per_series"
+        )
+        self._fill_tensor(learn_from=kept & (row < borders[codes, 1]))
         self.notes = list(source.table.notes)
         self.notes += account(
             rows, segments, borders, self.parts, self.scaler, source, self.streams, window=window, horizon=horizon
@@ -149,10 +144,19 @@ class Prepared:
         if not scaler.equals(self.scaler):
             log.warning("scaling by the checkpoint's statistics: they are not those of these training rows")
             self.scaler = scaler
-            self._scale_rows()
+            self._fill_tensor()
 
-    def _scale_rows(self) -> None:
-        self.scaled = torch.from_numpy(self.scaler.transform(self.filled, self.codes)).to(self.dtype)  # (r c)
+    def _fill_tensor(self, learn_from: Bool[np.ndarray, " r"] | None = None) -> None:
+        """Reads, fills and scales a column at a time into one tensor.
+
+        learn_from: the rows whose observed values the scaler learns from; None leaves it as it is.
+        """
+        self.scaled = torch.empty(len(self.rows), len(self.segments.names), dtype=self.dtype)  # (r c)
+        for column, name in enumerate(self.segments.names):
+            values = self.segments.filled(column, self.source.table.read(name))
+            if learn_from is not None:
+                self.scaler.learn(column, values, self.segments.observed.column(column) & learn_from, self.rows.offsets)
+            self.scaled[:, column] = torch.from_numpy(self.scaler.transform_column(column, values, self.rows.offsets))
         places = self.target_columns
         first, stop = places[0], places[-1] + 1
         # (r m): a view of the same tensor where the columns stand side by side

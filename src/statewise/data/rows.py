@@ -1,49 +1,41 @@
-"""A checked table as arrays: values, series codes, and the place of each row on the time axis."""
+"""Which series and which time each row of a table belongs to."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
-
-from statewise.data.tables import Table
+import polars as pl
+from jaxtyping import Int, Shaped
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows sorted by series, then time."""
+    """Rows sorted by series, then time; their values are in columns of their own (numeric.py)."""
 
-    values: Float[np.ndarray, "r c"]  # NaN where missing
-    columns: tuple[str, ...]
-    series: tuple[str, ...]  # one empty name where the table has no series column
+    series: tuple[str, ...]  # one empty name where there is no series column
     offsets: Int[np.ndarray, " g1"]  # series i has the rows offsets[i] to offsets[i + 1]
-    times: Shaped[np.ndarray, " r"] | None  # datetime64[ns]
+    times: Shaped[np.ndarray, " r"] | None  # datetime64[ns], UTC
 
     @classmethod
-    def of(cls, table: Table, columns: Sequence[str]) -> "Rows":
-        """The named numeric columns of a table."""
-        frame = table.frame
-        rows = len(frame)
-        series: tuple[str, ...] = ("",)
-        offsets = np.array([0, rows])
-        if table.series is not None:
-            run = frame[table.series].rle_id().to_numpy().astype(np.int64)
-            offsets = np.append(np.flatnonzero(np.diff(run, prepend=-1)), rows)
-            series = tuple(str(name) for name in frame[table.series].gather(offsets[:-1]))
-            if len(set(series)) < len(series):
-                raise ValueError(f"the rows are not sorted by series: the column {table.series!r} returns to a name")
-        times = None if table.time is None else frame[table.time].to_numpy().astype("datetime64[ns]")
-        values = np.empty((rows, len(columns)))
-        for index, column in enumerate(columns):
-            values[:, index] = frame[column].to_numpy()
-        return cls(values, tuple(columns), series, offsets, times)
+    def of(cls, times: pl.Series | None, series: pl.Series | None, count: int) -> "Rows":
+        """Rows in this order. Raises ValueError where the rows of a series do not stand together."""
+        names: tuple[str, ...] = ("",)
+        offsets = np.array([0, count])
+        if series is not None:
+            run = series.rle_id().to_numpy().astype(np.int64)
+            offsets = np.append(np.flatnonzero(np.diff(run, prepend=-1)), count)
+            names = tuple(str(name) for name in series.gather(offsets[:-1]))
+            if len(set(names)) < len(names):
+                raise ValueError(f"the rows are not sorted by series: the column {series.name!r} returns to a name")
+        return cls(names, offsets, None if times is None else times.to_numpy().astype("datetime64[ns]"))
 
     def __len__(self) -> int:
-        return len(self.values)
+        return int(self.offsets[-1])
 
     @property
     def codes(self) -> Int[np.ndarray, " r"]:
         """The series of each row, as an index into `series`."""
+        if len(self.series) == 1:
+            return np.broadcast_to(np.int64(0), (len(self),))
         return np.repeat(np.arange(len(self.series)), np.diff(self.offsets))
 
     @property

@@ -37,57 +37,77 @@ class StandardScaler:
         self,
         values: Float[np.ndarray, "r f"],
         usable: Bool[np.ndarray, "r f"],
-        codes: Int[np.ndarray, " r"],
+        offsets: Int[np.ndarray, " g1"],
         names: Sequence[str],
         *,
         series: Sequence[str] = (),
         per_series: bool = False,
     ) -> "StandardScaler":
-        """Learns mean and scale.
+        """Learns mean and scale of columns that are in memory: `begin`, then `learn` for each of them."""
+        self.begin(names, series=series, per_series=per_series)
+        for column in range(len(self.names)):
+            self.learn(column, values[:, column], usable[:, column], offsets)
+        return self
+
+    def begin(self, names: Sequence[str], *, series: Sequence[str] = (), per_series: bool = False) -> None:
+        """Forgets everything and takes the names of the columns, which are then learnt one by one."""
+        self.names = tuple(names)
+        self.series = tuple(series) if per_series else ()
+        self.mean = np.zeros((len(self.series) + 1, len(self.names)))
+        self.scale = np.ones((len(self.series) + 1, len(self.names)))
+        self.constant, self.without_values = (), ()
+
+    def learn(
+        self,
+        column: int,
+        values: Float[np.ndarray, " r"],
+        usable: Bool[np.ndarray, " r"],
+        offsets: Int[np.ndarray, " g1"],
+    ) -> None:
+        """Learns mean and scale of one column.
 
         Args:
             usable: which values count: observed ones of training rows.
-            codes: the series of each row, ascending.
-            series: names of the series.
-            per_series: scale each series by itself.
+            offsets: series i has the rows offsets[i] to offsets[i + 1].
 
         A column whose standard deviation is no more than the rounding of its values is constant: its scale is 1, and a
         warning names it.
 
         Raises:
-            ValueError: a column has no usable value at all.
+            ValueError: the column has no usable value at all.
         """
-        self.names = tuple(names)
-        self.series = tuple(series) if per_series else ()
-        ends = np.searchsorted(codes, np.arange(len(self.series) + 1))
-        groups = [slice(0, len(values)), *(slice(a, b) for a, b in pairwise(ends.tolist()))]
-        self.mean = np.zeros((len(groups), len(self.names)))
-        self.scale = np.ones((len(groups), len(self.names)))
-        constant, without = [], []
+        name = self.names[column]
+        groups = [slice(0, len(values)), *(slice(a, b) for a, b in pairwise(offsets.tolist()) if self.series)]
         for group, rows in enumerate(groups):
-            for column, name in enumerate(self.names):
-                known = values[rows, column][usable[rows, column]]
-                title = f"{name} of series {self.series[group - 1]}" if group else name
-                if not len(known):
-                    if group == 0:
-                        raise ValueError(
-                            f"column {name!r} has no observed value in the training part: leave it out of "
-                            "data.features and data.targets, or choose another data.split"
-                        )
-                    self.mean[group, column], self.scale[group, column] = self.mean[0, column], self.scale[0, column]
-                    without.append(title)
-                    continue
-                self.mean[group, column], deviation = mean_and_deviation(known)
-                if deviation == 0.0:
-                    constant.append(title)
-                else:
-                    self.scale[group, column] = deviation
-        # What holds for all series together matters only where they share one scale.
-        self.constant = tuple(title for title in constant if not self.series or " of series " in title)
-        self.without_values = tuple(without)
-        for title in self.constant:
-            log.warning("column %s does not vary in the training part: its scale is 1", title)
-        return self
+            known = values[rows][usable[rows]]
+            title = f"{name} of series {self.series[group - 1]}" if group else name
+            if not len(known):
+                if group == 0:
+                    raise ValueError(
+                        f"column {name!r} has no observed value in the training part: leave it out of "
+                        "data.features and data.targets, or choose another data.split"
+                    )
+                self.mean[group, column], self.scale[group, column] = self.mean[0, column], self.scale[0, column]
+                self.without_values += (title,)
+                continue
+            self.mean[group, column], deviation = mean_and_deviation(known)
+            if deviation != 0.0:
+                self.scale[group, column] = deviation
+            # What holds for all series together matters only where they share one scale.
+            elif group or not self.series:
+                self.constant += (title,)
+                log.warning("column %s does not vary in the training part: its scale is 1", title)
+
+    def transform_column(
+        self, column: int, values: Float[np.ndarray, " r"], offsets: Int[np.ndarray, " g1"]
+    ) -> Float[np.ndarray, " r"]:
+        """The scaled values of one column (a new array)."""
+        scaled: np.ndarray = np.empty(len(values))
+        for group, (first, stop) in enumerate(pairwise(offsets.tolist() if self.series else [0, len(values)])):
+            row = group + 1 if self.series else 0
+            np.subtract(values[first:stop], self.mean[row, column], out=scaled[first:stop])
+            scaled[first:stop] /= self.scale[row, column]
+        return scaled
 
     def transform(self, values: Float[np.ndarray, "r f"], codes: Int[np.ndarray, " r"]) -> Float[np.ndarray, "r f"]:
         """Scaled values (a new array); codes are the series of the rows."""

@@ -15,6 +15,7 @@ class Source:
 
     Attributes:
         targets_are_levels: False for returns, whose simplest forecast is zero instead of the last value.
+        reach: rows after a target's own row that its value is made of: 4 for the return over the next 5 rows.
         optimal: the best possible prediction of each row's targets from the rows before it, NaN where it is not known.
         system: the linear system that made the data.
         planted_ic: the information coefficient of the planted signal.
@@ -24,6 +25,7 @@ class Source:
     features: tuple[str, ...]
     targets: tuple[str, ...]
     targets_are_levels: bool = True
+    reach: int = 0
     optimal: Float[np.ndarray, "r m"] | None = None
     system: LinearSystem | None = None
     planted_ic: float | None = None

@@ -3,6 +3,7 @@
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from statewise.data.reading import Reading
 from statewise.data.tables import Table, read_table
 
 CHANNELS = ("pm2.5", "DEWP", "TEMP", "PRES", "Iws")  # the channels of the reference figures, features and targets both
@@ -14,4 +15,4 @@ def air_quality() -> Table:
     The table has Is and Ir (hours of snow and rain) beside the CHANNELS; the wind direction in the file is text.
     """
     with as_file(files(__package__) / "beijing_pm25.csv.zst") as path:
-        return read_table(str(path), folder=Path(path).parent, time="time")
+        return read_table(str(path), folder=Path(path).parent, reading=Reading(time="time"))
