@@ -18,6 +18,7 @@ from statewise.stability import (
     Transition,
     discretise_direct,
     discretise_zoh,
+    radius_bound,
     scale_direct,
     scale_zoh,
     spectral_radii,
@@ -85,6 +86,87 @@ def test_lapack_never_sees_a_matrix_that_is_not_finite(bad: float, monkeypatch: 
         spectral_radii([torch.eye(3), broken])
     with pytest.raises(NonFiniteTransition):
         transient_growth(broken)
+
+
+def built(kind: str, n: int, seed: int) -> tuple[Tensor, float]:
+    """A matrix and its radius, which is known because it was built from it."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.randn(n, n, dtype=torch.float64, generator=generator)
+    if kind == "random":
+        return draw, float(np.abs(np.linalg.eigvals(draw.numpy())).max())
+    if kind == "defective":
+        return 0.9 * torch.eye(n, dtype=torch.float64) + torch.diag(torch.ones(n - 1, dtype=torch.float64), 1), 0.9
+    if kind == "nilpotent":
+        return torch.triu(draw, 1), 0.0
+    if kind == "non-normal":
+        diagonal = torch.rand(n, dtype=torch.float64, generator=generator)
+        return torch.triu(1e3 * draw, 1) + torch.diag(diagonal), float(diagonal.max())
+    orthogonal = torch.linalg.qr(draw).Q
+    if kind == "orthogonal":
+        return orthogonal, 1.0
+    turns = torch.block_diag(*[torch.tensor(rotation(0.3 + i, 1 - i / n), dtype=torch.float64) for i in range((n + 1) // 2)])
+    return orthogonal @ turns[:n, :n] @ orthogonal.T if n % 2 == 0 else turns, 1.0  # complex pairs
+
+
+KINDS = ["random", "defective", "nilpotent", "non-normal", "orthogonal", "complex pairs"]
+SIZES = st.one_of(st.just(1.0), st.sampled_from([1e-200, 1e-155, 1e-20, 1e3, 1e200]), st.floats(0.5, 1.5))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(KINDS), st.integers(1, 20), st.integers(0, 1000), SIZES, st.sampled_from([1.0, 0.01, 0.95, 30.0]))
+def test_no_radius_exceeds_its_bound(kind: str, n: int, seed: int, size: float, limit: float) -> None:
+    A_bar, radius = built(kind, n, seed)
+    bound = radius_bound(size * A_bar, limit)
+    assert bound >= size * radius
+    computed = float(np.abs(np.linalg.eigvals(size * A_bar.numpy())).max())
+    assert bound >= computed
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(KINDS), st.integers(1, 20), st.integers(0, 1000), st.floats(0, 1e-6), st.sampled_from([1.0, 0.7]))
+def test_a_radius_at_the_limit_or_above_is_never_said_to_be_below(
+    kind: str, n: int, seed: int, above: float, limit: float
+) -> None:
+    A_bar, _ = built(kind, n, seed)
+    computed = float(np.abs(np.linalg.eigvals(A_bar.numpy())).max())
+    if computed > 0:
+        A_bar = A_bar * (limit * (1 + above) / computed)
+        if float(spectral_radii([A_bar])[0]) >= limit:
+            assert not radius_bound(A_bar, limit) < limit
+
+
+def test_defective_matrices_whose_computed_radius_is_too_large_are_not_said_to_be_below() -> None:
+    torch.manual_seed(0)
+    seen = 0
+    for _ in range(200):
+        T = torch.randn(8, 8, dtype=torch.float64)
+        block = 0.98 * torch.eye(8, dtype=torch.float64) + torch.diag(torch.ones(7, dtype=torch.float64), 1)
+        A_bar = T @ block @ torch.linalg.inv(T)
+        if float(spectral_radii([A_bar])[0]) >= 1:
+            seen += 1
+            assert radius_bound(A_bar) >= 1
+    assert seen >= 5
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 63])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["f64", "f32"])
+def test_the_bound_of_a_normal_matrix_is_close(n: int, dtype: torch.dtype) -> None:
+    A_bar = (0.997 * torch.linalg.qr(torch.randn(n, n, dtype=torch.float64)).Q).to(dtype)
+    assert 0.9969 < radius_bound(A_bar) < 1
+    assert radius_bound(A_bar, 1e-3) > 0.9969  # far above the limit there may be no bound at all
+
+
+def test_a_long_transient_does_not_hide_a_small_radius() -> None:
+    assert radius_bound(torch.tensor([[0.5, 100.0], [0.0, 0.5]])) < 1
+    assert radius_bound(torch.tensor([[0.0, 1e3], [0.0, 0.0]])) < 1
+
+
+def test_zeros_are_bounded_and_what_is_not_finite_is_not() -> None:
+    assert 0 < radius_bound(torch.zeros(3, 3)) < 1e-100
+    for bad in (math.nan, math.inf, -math.inf, 1e200):
+        broken = torch.eye(3, dtype=torch.float64) / 2
+        broken[0, 2] = bad
+        assert radius_bound(broken) == math.inf
 
 
 def brute_force_growth(A_bar: Tensor, steps: int) -> float:

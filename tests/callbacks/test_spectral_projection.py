@@ -224,18 +224,54 @@ def test_a_layer_inside_is_byte_equal_to_a_run_without_projection() -> None:
     assert not torch.equal(tasks[0].model["ssm_0"].A, tasks[1].model["ssm_0"].A)
 
 
-def test_all_layers_share_one_batched_eigenvalue_call_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple] = []
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """(shape, dtype) of every call for eigenvalues."""
+    made: list[tuple] = []
     original = torch.linalg.eigvals
 
     def counted(A: Tensor) -> Tensor:
-        calls.append((tuple(A.shape), A.dtype))
+        made.append((tuple(A.shape), A.dtype))
         return original(A)
 
     monkeypatch.setattr(torch.linalg, "eigvals", counted)
-    fit(Task(*[rotation(0.1 * i, 0.5).float() for i in range(3)], lr=1e-4), SpectralProjection(), log_every_n_steps=5)
-    batched = [call for call in calls if len(call[0]) == 3]
-    assert batched == [((3, 2, 2), torch.float64)] * (1 + 5)
+    return made
+
+
+def test_all_layers_share_one_batched_eigenvalue_call_per_step(calls: list[tuple]) -> None:
+    # So close to the limit no bound rules the threshold out: eigenvalues are taken at every step.
+    fit(Task(*[rotation(0.1 * i, 0.9999).float() for i in range(3)], lr=1e-7), SpectralProjection(), log_every_n_steps=5)
+    assert calls == [((3, 2, 2), torch.float64)] * (1 + 5)
+
+
+def test_only_logged_steps_take_eigenvalues_where_the_bound_rules_the_threshold_out(calls: list[tuple]) -> None:
+    callback = SpectralProjection()
+    task = Task(*[rotation(0.1 * i, 0.5).float() for i in range(3)], lr=1e-4)
+    memory = fit(task, callback, steps=20, log_every_n_steps=8)
+    assert [step for step, _ in memory.rows] == [0, 7, 15, 20]
+    assert calls == [((3, 2, 2), torch.float64)] * (1 + 4)  # at the start, too
+    assert sorted({step for step, _, _ in callback.radii}) == [0, 1, 8, 16, 20]
+    assert memory.rows[2][1]["spectral_projection/largest_radius"] == pytest.approx(max(task.seen[16]), rel=1e-6)
+
+
+def test_only_the_layers_that_are_not_ruled_out_take_eigenvalues(calls: list[tuple]) -> None:
+    fit(Task(rotation(0.5, 0.5), rotation(0.5, 0.9999), lr=1e-7), SpectralProjection(), steps=3, log_every_n_steps=3)
+    # At the start the near one, then the other for the record; the near one alone; at the last and the first step both.
+    assert [shape[0] for shape, _ in calls] == [1, 1, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("start", [0.5, 0.9, 0.985])
+def test_a_radius_over_the_limit_is_brought_back_at_that_very_step(start: float, caplog: pytest.LogCaptureFixture) -> None:
+    # Only the first and the last step are logged: between them the bound alone stands guard.
+    A = start * torch.eye(1, dtype=torch.float64)
+    task, free = Task(A, lr=0.01), Task(A, lr=0.01)
+    with caplog.at_level(logging.INFO, logger="statewise"):
+        fit(task, SpectralProjection(), steps=60, log_every_n_steps=60)
+    fit(free, [], steps=60)
+    over = next(i for i, (radius_,) in enumerate(free.seen) if radius_ >= 1)
+    assert any(f"reached radius {free.seen[over][0]:.6g} at step {over}, scaled" in r.message for r in caplog.records)
+    assert task.seen[:over] == free.seen[:over]
+    assert task.seen[over][0] == pytest.approx(0.99)
 
 
 def test_batches_that_only_accumulate_are_left_alone() -> None:
@@ -330,7 +366,8 @@ def test_large_states_are_projected_less_often() -> None:
     paces = {}
     for n in (63, 64, 256):
         callback = SpectralProjection()
-        fit(Task(0.5 * torch.eye(n, dtype=torch.float64), lr=1e-9), callback, steps=21, log_every_n_steps=21)
+        # So close to the limit that no bound spares them the eigenvalues, which the record shows.
+        fit(Task(0.9999 * torch.eye(n, dtype=torch.float64), lr=1e-9), callback, steps=21, log_every_n_steps=21)
         paces[n] = sorted({step for step, _, _ in callback.radii})
     assert paces[63] == list(range(22))
     assert paces[64] == [0, 10, 20, 21]  # the last one closes the epoch
@@ -339,7 +376,7 @@ def test_large_states_are_projected_less_often() -> None:
 
 def test_the_pace_of_large_states_survives_a_resume(tmp_path: Path) -> None:
     def task() -> Task:
-        return Task(0.5 * torch.eye(64, dtype=torch.float64), lr=1e-9)
+        return Task(0.9999 * torch.eye(64, dtype=torch.float64), lr=1e-9)
 
     path = tmp_path / "last.ckpt"
     callback = SpectralProjection()

@@ -11,9 +11,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch.optim import Optimizer
 
 from statewise.callbacks.gradient_ledger import short_names
-from statewise.callbacks.projected_layer import ProjectedLayer, on_host
+from statewise.callbacks.projected_layer import ProjectedLayer, measure, on_host
 from statewise.callbacks.real_steps import RealSteps, checkpoint_due, log_due, log_pace, log_scalars
-from statewise.stability import NonFiniteTransition, Transition, spectral_radii, transient_growth
+from statewise.stability import Transition, radius_bound, transient_growth
 
 log = logging.getLogger(__name__)
 
@@ -22,16 +22,18 @@ class SpectralProjection(L.Callback):
     """Scales every A_bar whose spectral radius reaches `threshold` to radius `target`, and leaves all others alone.
 
     It acts after every real optimiser step on the layers that the optimizer holds, and once at the start. Eigenvalues
-    cost more than a step where the state is large: from 64 states on it acts every 10 steps, from 256 on once an epoch;
-    whatever the size, validation and checkpoints see projected weights. Radii come from one transfer to the CPU and one
-    batched float64 call per state size; a matrix that holds NaN or infinity raises `Diverged` before LAPACK sees it.
+    cost more than powers: where a bound from those (`statewise.stability.radius_bound`) rules the threshold out, they are
+    taken on logged steps only, all others in one batched float64 call per state size. Large states cost more than a step
+    either way: from 64 on it acts every 10 steps, from 256 on once an epoch; whatever the size, validation and checkpoints
+    see projected weights. A matrix that holds NaN or infinity has no bound and raises `Diverged` before LAPACK sees it.
     The optimiser's state is not touched, so that a parameter at the limit leaves it as soon as its gradient points
     inwards. Layers are found by what they can do (`statewise.stability.Transition`), never by name.
 
     Tags, on logged steps: `spectral_radius/<layer>` (of the weights in force), `spectral_projection/acted` (how often a
-    matrix was scaled since the last log), `spectral_projection/largest_radius` (the largest one met since then, before
-    scaling), and at a slower pace `transient_growth/<layer>`, the max over k of the norm of A_bar^k, which no radius
-    bounds. Rounding can put the radius of a defective matrix of n states off by eps^(1/n): `target` keeps that margin.
+    matrix was scaled since the last log), `spectral_projection/largest_radius` (the largest one, before scaling, of those
+    computed since then: every one that the bound did not rule out, and those of the logged step), and at a slower pace
+    `transient_growth/<layer>`, the max over k of the norm of A_bar^k, which no radius bounds. Rounding can put the radius
+    of a defective matrix of n states off by eps^(1/n): `target` keeps that margin.
 
     Args:
         threshold: the radius from which on a matrix is scaled.
@@ -76,7 +78,7 @@ class SpectralProjection(L.Callback):
 
     @property
     def radii(self) -> list[tuple[int, str, float]]:
-        """(step, layer, spectral radius of the weights in force), thinned where there are many, in order of steps."""
+        """(step, layer, spectral radius of the weights in force) where it was computed, thinned, in order of steps."""
         entries = [(step, layer.name, radius) for layer in self._layers for step, radius in layer.radii.items]
         return sorted(entries, key=lambda entry: entry[0])
 
@@ -104,6 +106,7 @@ class SpectralProjection(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._bring_up_to_date()
+        self._measure_the_rest()
         for layer in self._layers:
             layer.record_eigenvalues(trainer.global_step)
 
@@ -115,8 +118,9 @@ class SpectralProjection(L.Callback):
             layer.stale = True
             if layer.due():
                 due.append(layer)
-        assert self._trainer is not None
-        self._project(due, self._trainer.global_step + 1)
+        if due:
+            assert self._trainer is not None
+            self._project(due, self._trainer.global_step + 1)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -142,6 +146,7 @@ class SpectralProjection(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._bring_up_to_date()
+        self._measure_the_rest()
         for layer in self._layers:
             layer.record_eigenvalues(trainer.global_step, last=True)
         if self._unlogged and log_pace(trainer) > 0:
@@ -166,44 +171,44 @@ class SpectralProjection(L.Callback):
             self._held[index] = (sizes, held)
         return self._held[index][1]
 
-    def _bring_up_to_date(self) -> None:
-        """Project the layers that have stepped since they were last looked at."""
-        if self._trainer is not None:
-            self._project([layer for layer in self._layers if layer.stale], self._trainer.global_step)
-
     # Validation runs in inference mode; a weight that was replaced in there could not be trained afterwards.
     @torch.inference_mode(False)
+    def _bring_up_to_date(self) -> None:
+        """Project the layers that have stepped since they were last looked at."""
+        stale = [layer for layer in self._layers if layer.stale]
+        if stale and self._trainer is not None:
+            self._project(stale, self._trainer.global_step)
+
     @torch.no_grad()
     def _project(self, layers: list[ProjectedLayer], step: int) -> None:
-        if not layers:
-            return
         for layer in layers:
             self._lift(layer, step)
-        transitions = on_host([layer.transition(step) for layer in layers])
-        try:
-            radii = spectral_radii(transitions).tolist()
-        except NonFiniteTransition as error:
-            culprit = next(i for i, A_bar in enumerate(transitions) if not bool(A_bar.isfinite().all()))
-            raise layers[culprit].not_finite(step) from error
-        for layer, A_bar, radius in zip(layers, transitions, radii, strict=True):
-            if not math.isfinite(radius):
-                raise layer.not_finite(step)
-            layer.largest_before = max(layer.largest_before, radius)
-            factor = 1.0
-            if radius >= self.threshold:
-                factor = self.target / radius
-                layer.layer.scale_transition_(factor)
-                layer.acted += 1
+        unsure = []
+        for layer, A_bar in zip(layers, on_host([layer.transition(step) for layer in layers]), strict=True):
+            layer.see(A_bar, step)
+            # True as well of NaN and infinity, which have no bound.
+            if not radius_bound(A_bar, self.threshold) < self.threshold:
+                unsure.append(layer)
+        if unsure:
+            measure(unsure)
+        for layer in unsure:
+            if layer.radius >= self.threshold:
                 self._say_once(
                     f"acted {layer.name}",
-                    f"spectral_projection: {layer.name} reached radius {radius:.6g} at step {step}, scaled to "
+                    f"spectral_projection: {layer.name} reached radius {layer.radius:.6g} at step {step}, scaled to "
                     f"{self.target:g}; further ones are counted in spectral_projection/acted",
                 )
-            layer.radius = radius * factor
-            layer.A_bar = A_bar if factor == 1.0 else A_bar * factor
-            layer.stale = False
-            layer.radii.append((step, layer.radius))
+                layer.scale(self.target / layer.radius)
+            layer.record_radius()
         self._unlogged = True
+
+    def _measure_the_rest(self) -> None:
+        """Radii and eigenvalues of the A_bar as last seen, where the bound has spared them so far."""
+        rest = [layer for layer in self._layers if layer.spectrum is None and layer.A_bar is not None]
+        if rest:
+            measure(rest)
+            for layer in rest:
+                layer.record_radius()
 
     def _lift(self, layer: ProjectedLayer, step: int) -> None:
         lifted = layer.layer.lift_step_()
@@ -217,6 +222,7 @@ class SpectralProjection(L.Callback):
 
     def _log(self, trainer: L.Trainer) -> None:
         step = trainer.global_step
+        self._measure_the_rest()
         scalars = {f"spectral_radius/{layer.name}": layer.radius for layer in self._layers}
         scalars["spectral_projection/acted"] = float(sum(layer.acted for layer in self._layers))
         scalars["spectral_projection/largest_radius"] = max(layer.largest_before for layer in self._layers)
