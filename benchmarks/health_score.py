@@ -3,6 +3,7 @@
 Every fault in four families of models with two seeds (the second seed makes the mistake in a second way), eight of them
 also beginning at step 10, and every healthy set-up for 200 steps; all through a real `Trainer.fit`. What is right is in
 `health_cases/expected.py`. With contract means: layers bring their own, and a careful user declares what is meant.
+The further look-alikes (X, most of them models of their own, run once with the perceptrons) are shown and not scored.
 """
 
 import os
@@ -22,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from health_cases import further
 from health_cases.cases import (
+    FURTHER,
     SET_UPS,
     Faulty,
     Sound,
@@ -96,8 +99,8 @@ def fault_table(cells: Iterable[Cell], title: str) -> Table:
     return table
 
 
-def target_table(columns: dict[str, dict[str, Any]]) -> Table:
-    """The totals, each beside what it must be."""
+def target_table(columns: dict[str, dict[str, Any]], counted: Sequence[dict[str, int]]) -> Table:
+    """The totals, each beside what it must be; counted: the further look-alikes of each column, which must be nothing."""
     table = Table("measure", "must be", *columns, title="totals")
     for target in TARGETS:
         sign = ">=" if target.better == "higher" else "<="
@@ -105,6 +108,8 @@ def target_table(columns: dict[str, dict[str, Any]]) -> Table:
         table.add_row(target.text, f"{sign} {target.bound:g}", *values)
     for key, text in (("cells", "cells that apply"), ("healthy_runs", "healthy runs")):
         table.add_row(text, "", *(str(t[key]) for t in columns.values()))
+    flagged = (f"{one['flagged']} of {one['runs']}" for one in counted[: len(columns)])
+    table.add_row("further look-alikes flagged", "", *flagged)
     return table
 
 
@@ -152,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
     """0 where every target is met, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", default=",".join(FAMILIES), help="comma-separated: %(default)s")
-    parser.add_argument("--only", default="", help="these faults and healthy set-ups only, as G1,O7,G1@10,T3")
+    parser.add_argument("--only", default="", help="these faults and healthy set-ups only, as G1,O7,G1@10,T3,X5")
     parser.add_argument(
         "--quick", action="store_true", help=f"one seed, with contract only, healthy runs of {QUICK_STEPS} steps"
     )
@@ -160,21 +165,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
     options = parser.parse_args(argv)
     families = listed(options.families, FAMILIES, "family")
-    only = listed(options.only, [*FAULTS, *(f"{fault}@{LATE_ONSET}" for fault in LATE), *SET_UPS], "case")
+    only = listed(options.only, [*FAULTS, *(f"{fault}@{LATE_ONSET}" for fault in LATE), *SET_UPS, *FURTHER], "case")
     seeds, steps = (SEEDS[:1], QUICK_STEPS) if options.quick else (SEEDS, STEPS)
     faulty = faulty_cases(families, seeds, only)
     sound = sound_cases(families, seeds, steps, only, bare=not options.quick)
+    others = sound_cases(families, seeds, steps, only, bare=not options.quick, set_ups=FURTHER)
     bare = [replace(case, contract=False) for case in faulty if differs_without_contract(case) and not options.quick]
     console = Console(width=None if sys.stdout.isatty() else 160)
-    done = results([*faulty, *bare, *sound], options.jobs, console)
-    score = Score.of(faulty, sound, done)
+    done = results([*faulty, *bare, *sound, *others], options.jobs, console)
+    score = Score.of(faulty, sound, others, done)
     console.print(fault_table(score.cells, "with contract"))
     if bare:
         console.print(fault_table([done[case] for case in bare], "without contract, where it differs"))
     columns = {"with contract": score.with_contract}
     if not options.quick:
         columns["without"] = score.without
-    console.print(target_table(columns))
+    if score.further:
+        console.print(further.further_table(score.further, FURTHER))
+    counted = [further.counted(runs) for runs in (score.further, score.further_undeclared)]
+    console.print(target_table(columns, counted))
     lines = complaints([*score.cells, *(done[case] for case in bare)], score.healthy)
     for line in lines:
         console.print(f"- {line}", markup=False)
@@ -186,31 +195,46 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Score:
-    """All cells and healthy runs, with and without contract, and their totals."""
+    """All cells and healthy runs, with and without contract, and their totals; `further` look-alikes are in no total."""
 
-    def __init__(self, cells: list[Cell], bare: list[Cell], healthy: list[Healthy], undeclared: list[Healthy]) -> None:
+    def __init__(
+        self,
+        cells: list[Cell],
+        bare: list[Cell],
+        healthy: list[Healthy],
+        undeclared: list[Healthy],
+        further: list[Healthy],
+        further_undeclared: list[Healthy],
+    ) -> None:
         self.cells, self.bare, self.healthy, self.undeclared = cells, bare, healthy, undeclared
+        self.further, self.further_undeclared = further, further_undeclared
         self.with_contract, self.without = totals(cells, healthy), totals(bare, undeclared)
 
     @classmethod
-    def of(cls, faulty: Sequence[Faulty], sound: Sequence[Sound], done: dict[Any, Any]) -> "Score":
+    def of(cls, faulty: Sequence[Faulty], sound: Sequence[Sound], others: Sequence[Sound], done: dict[Any, Any]) -> "Score":
         """A run that a contract does not change counts in both columns; one that needs it, in the first alone."""
         kept = [case for case in faulty if case.row is None or not case.row.contract]
         bare = [done.get(replace(case, contract=False), done[case]) for case in kept]
-        undeclared = [done[case] for case in sound if not case.contract]
-        healthy = [done[case] for case in sound if case in done]
-        return cls([done[case] for case in faulty], bare, healthy, undeclared)
+        runs = ([done[case] for case in cases if case in done] for cases in (sound, others))
+        undeclared = ([done[case] for case in cases if not case.contract] for cases in (sound, others))
+        (healthy, further_), (bare_healthy, bare_further) = runs, undeclared
+        return cls([done[case] for case in faulty], bare, healthy, bare_healthy, further_, bare_further)
 
     def as_dict(self, *, bare: bool = True) -> dict[str, Any]:
         """Totals, cells and healthy runs with contract and, with `bare`, the same without under a key of its own."""
-        written = {"totals": self.with_contract, **_listed(self.cells, self.healthy)}
+        written = {"totals": self.with_contract, **_listed(self.cells, self.healthy, self.further)}
         if bare:
-            written["without_contract"] = {"totals": self.without, **_listed(self.bare, self.undeclared)}
+            without = _listed(self.bare, self.undeclared, self.further_undeclared)
+            written["without_contract"] = {"totals": self.without, **without}
         return written
 
 
-def _listed(cells: Iterable[Cell], healthy: Iterable[Healthy]) -> dict[str, Any]:
-    return {"cells": [cell.as_dict() for cell in cells], "healthy": [run.as_dict() for run in healthy]}
+def _listed(cells: Iterable[Cell], healthy: Iterable[Healthy], others: Sequence[Healthy]) -> dict[str, Any]:
+    return {
+        "cells": [cell.as_dict() for cell in cells],
+        "healthy": [run.as_dict() for run in healthy],
+        "further_look_alikes": further.as_dict(others),
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which runs there are, and one of them from its name to its score."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +10,10 @@ from health_cases.families import FAMILIES
 from health_cases.faults import FAULTS
 from health_cases.fitting import Outcome, fit, prepared, quiet, same_weights
 from health_cases.scoring import Cell, Healthy, at_least, judge
+from health_cases.set_up import SetUp
 
 SET_UPS = {set_up.id: set_up for set_up in (*look_alikes.SET_UPS, *ordinary.SET_UPS)}
+FURTHER = {set_up.id: set_up for set_up in look_alikes.EXTRA}
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,19 @@ def faulty_cases(families: Iterable[str], seeds: Iterable[int], only: Iterable[s
 
 
 def sound_cases(
-    families: Iterable[str], seeds: Iterable[int], steps: int, only: Iterable[str] = (), *, bare: bool = True
+    families: Iterable[str],
+    seeds: Iterable[int],
+    steps: int,
+    only: Iterable[str] = (),
+    *,
+    bare: bool = True,
+    set_ups: Mapping[str, SetUp] = SET_UPS,
 ) -> list[Sound]:
     """All healthy runs with contract and, with `bare`, without any as well."""
     wanted, families, seeds = set(only), list(families), list(seeds)
     return [
         Sound(set_up.id, family, seed, steps, contract, both=bare)
-        for set_up in SET_UPS.values()
+        for set_up in set_ups.values()
         for family in families
         if family not in set_up.not_for
         for seed in seeds
@@ -120,7 +128,7 @@ def twin_of(setting: Any, case: Faulty) -> Outcome:
 def run_sound(case: Sound) -> Healthy | None:
     """Fit the healthy run; None where the contract would change nothing, as neither layers nor user declare any."""
     with quiet():
-        run = SET_UPS[case.set_up].build(FAMILIES[case.family], case.seed)
+        run = (SET_UPS | FURTHER)[case.set_up].build(FAMILIES[case.family], case.seed)
     declares = run.contract or any(hasattr(module, "health_contract") for module in run.task.modules())
     if case.contract and case.both and not declares:
         return None

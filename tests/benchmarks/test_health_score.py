@@ -209,3 +209,32 @@ def test_the_command_writes_the_promised_keys(command, tmp_path, capsys):
     }
     assert score["healthy"] == [{"set_up": "S1", "family": "mlp", "seed": 0, "findings": []}]
     assert "one parameter frozen by mistake" in capsys.readouterr().out
+
+
+def test_further_look_alikes_are_shown_and_counted_apart(command, tmp_path, capsys):
+    target = tmp_path / "score.json"
+    code = command.main(["--families", "mlp", "--only", "X3,X16", "--quick", "--jobs", "1", "--json", str(target)])
+    shown = capsys.readouterr().out
+    assert code == 0, shown
+    score = json.loads(target.read_text())
+    assert score["totals"]["healthy_runs"] == 0
+    assert score["healthy"] == []
+    assert score["further_look_alikes"]["totals"] == {"runs": 2, "flagged": 0}
+    assert [run["set_up"] for run in score["further_look_alikes"]["healthy"]] == ["X3", "X16"]
+    assert "batch norms frozen in evaluation mode" in shown
+    assert "0 of 2" in shown
+
+
+def test_a_flagged_further_look_alike_is_named_and_changes_no_total(command, cases, scoring):
+    from health_cases import further
+
+    quiet, loud = scoring.Healthy("X3", "mlp", 0, [], contract=False), scoring.Healthy("X3", "mlp", 1, [finding(step=7)])
+    told = scoring.Healthy("X3", "mlp", 2, [finding(severity="info")])
+    assert further.counted([quiet, loud, told]) == {"runs": 3, "flagged": 1}
+    assert further.in_words(loud) == "mlp 1, declared: [yellow]error graph-cut at 7[/]"
+    assert further.in_words(quiet) == "mlp 0: quiet"
+    table = further.further_table([quiet, loud], cases.FURTHER)
+    assert list(table.columns[2].cells) == ["mlp 1, declared: [yellow]error graph-cut at 7[/]\n1 quiet"]
+    score = command.Score([], [], [], [], [quiet, loud], [quiet])
+    assert score.with_contract["healthy_runs"] == score.with_contract["healthy_warn"] == 0
+    assert score.as_dict()["without_contract"]["further_look_alikes"]["totals"] == {"runs": 1, "flagged": 0}

@@ -14,12 +14,26 @@ _WALKS = 16
 
 
 class FirstStep:
-    """Collects graphs until the first update of every optimizer was judged."""
+    """Collects graphs until the first update of every optimizer was judged.
 
-    def __init__(self) -> None:
+    Attributes:
+        awaited: whether the first update of any optimizer is still to come.
+    """
+
+    def __init__(self, optimizers: int) -> None:
+        self.awaited = optimizers > 0
+        self._optimizers, self._judged = optimizers, set[int]()
         self.graphs: list[LossGraph] = []
         self.backwards = 0
         self._after_backward: set[int] = set()
+
+    def is_due(self, number: int) -> bool:
+        """Whether this update is the first one of optimizer `number`: asked once, it is judged now."""
+        if number in self._judged:
+            return False
+        self._judged.add(number)
+        self.awaited = len(self._judged) < self._optimizers
+        return True
 
     def add(self, loss: Tensor, walk: Callable[[Tensor], LossGraph] = walk) -> None:
         """Walk one loss's graph. A loop that accumulates over many batches is seen in its first sixteen."""

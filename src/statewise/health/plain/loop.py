@@ -189,8 +189,8 @@ class Watch(calls.Listener):
             # No forward pass was heard: it is compiled, or of a part that never began a batch before.
             found += self._begin_batch(None)
             self._unannounced = True
-            if self.monitor.flow is not None:
-                self.monitor.flow.detach()
+            if self.monitor.listening.flow is not None:
+                self.monitor.listening.flow.detach()
             if self._passes is not None:
                 self._passes.search()
         if self._unapplied and not self._closing and self._cleared() and self.monitor.setting.accumulate > 1:
