@@ -123,3 +123,18 @@ def test_a_wrong_name_ends_in_one_line_with_the_nearest_one(table, named, words)
 def test_a_file_without_numbers_is_refused(table):
     with pytest.raises(ValueError, match="no numeric column; left out, not numeric: wind"):
         table("time,wind\n2024-01-02,NW\n")
+
+
+def test_a_symbol_that_is_not_known_for_every_row_gives_way_to_the_number_of_the_instrument(table):
+    found = table("ts,instrument_id,symbol,x\n2024-01-02,101,A,1\n2024-01-03,101,A,1\n2024-01-02,202,,2\n")
+    assert found.series == "instrument_id"
+
+
+def test_an_epoch_goes_before_a_date_beside_it(table):
+    found = table("unix,date,x\n1704189600,2024-01-02,1\n1704193200,2024-01-02,2\n")
+    assert found.time == "unix"
+
+
+def test_numbers_that_count_rows_are_a_time_only_under_its_name(table):
+    assert table("t,x\n0,1\n1,2\n").time is None
+    assert table("period_start,x\n2024-01-02,1\n2024-01-03,2\n").time == "period_start"

@@ -1,9 +1,11 @@
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statewise.data.datasets import File
 from statewise.data.market import ORDER, bar_features, market_bars, signal_weights, write_bars
 from statewise.data.tables import read_table
 
@@ -115,13 +117,33 @@ def test_features_do_not_cross_from_one_symbol_to_the_next(bars):
     assert features["log_range"].min() > 0
 
 
-@pytest.mark.parametrize("name", ["bars.csv", "bars.parquet"])
-def test_written_bars_read_back_as_they_were(bars, tmp_path, name):
+PRICES = ("open", "high", "low", "close")
+KINDS = ["bars.csv", "bars.parquet", "bars.dbn", "bars.dbn.zst"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_written_bars_read_back_with_prices_rounded_to_the_ninth_digit(bars, tmp_path, name):
+    if "dbn" in name:
+        pytest.importorskip("databento_dbn")
     write_bars(bars.frame, tmp_path / name)
     table = read_table(name, folder=tmp_path)
-    assert (table.time, table.series) == ("ts", "symbol")
-    assert table.columns == ("open", "high", "low", "close", "volume")
-    assert table.frame.equals(bars.frame.with_columns(pl.col("volume").cast(pl.Float64)))
+    assert (table.time, table.series) == ("ts_event" if "dbn" in name else "ts", "symbol")
+    assert table.columns == (*PRICES, "volume")
+    rounded = {price: [round(value, 9) for value in bars.frame[price].to_list()] for price in PRICES}
+    wanted = bars.frame.with_columns(pl.col("volume").cast(pl.Float64), **{k: pl.Series(v) for k, v in rounded.items()})
+    assert table.frame.rename({table.time: "ts"}).equals(wanted)
+
+
+def test_bars_make_the_same_tensors_from_every_kind_of_file(bars, tmp_path):
+    pytest.importorskip("databento_dbn")
+    found = []
+    for name in KINDS:
+        write_bars(bars.frame, tmp_path / name)
+        module = File(path=str(tmp_path / name), window=8, horizon=1)
+        module.setup("fit")
+        found.append(module.prepared.scaled)
+    assert found[0].shape == (40_000, 5)
+    assert all(torch.equal(scaled, found[0]) for scaled in found)
 
 
 def test_the_same_seed_gives_the_same_bars():
@@ -146,5 +168,5 @@ def test_impossible_bars_are_refused(wrong, words):
 
 
 def test_bars_are_written_to_known_kinds_of_files_only(bars, tmp_path):
-    with pytest.raises(ValueError, match=r"\.csv or \.parquet file, got bars\.txt"):
+    with pytest.raises(ValueError, match=r"\.csv, \.parquet, \.dbn or \.dbn\.zst file, got bars\.txt"):
         write_bars(bars.frame, tmp_path / "bars.txt")

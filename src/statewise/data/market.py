@@ -17,6 +17,9 @@ import numpy as np
 import polars as pl
 from scipy.signal import lfilter
 
+from statewise.data.formats.dbn import PRICE_UNIT
+from statewise.data.formats.dbn_writer import write_dbn
+
 ORDER = 5  # rows that the signal is linear in
 SESSION_MINUTES = 390  # from 14:30 to 21:00 UTC on weekdays
 _SESSION_START = np.timedelta64(14 * 60 + 30, "m")
@@ -98,14 +101,23 @@ def bar_features(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_bars(frame: pl.DataFrame, path: Path | str) -> None:
-    """Writes bars as .csv or .parquet; every number reads back as it was."""
+    """Writes bars as .csv, .parquet, .dbn or .dbn.zst, with prices rounded to 1e-9.
+
+    That is the unit of prices in DBN: what is read back from any of these files is the same to the last bit.
+    """
     path = Path(path)
+    # NumPy divides; polars multiplies by an inverse, whose last bit is another.
+    rounded = frame.with_columns(
+        pl.Series(name, np.rint(frame[name].to_numpy() * PRICE_UNIT) / PRICE_UNIT) for name in ("open", "high", "low", "close")
+    )
     if path.suffix == ".csv":
-        frame.write_csv(path)
+        rounded.write_csv(path)
     elif path.suffix == ".parquet":
-        frame.write_parquet(path)
+        rounded.write_parquet(path)
+    elif path.suffix == ".dbn" or path.name.endswith(".dbn.zst"):
+        write_dbn(rounded, path)
     else:
-        raise ValueError(f"bars are written to a .csv or .parquet file, got {path.name}")
+        raise ValueError(f"bars are written to a .csv, .parquet, .dbn or .dbn.zst file, got {path.name}")
 
 
 def _minutes(bars: int) -> np.ndarray:

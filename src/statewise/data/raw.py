@@ -1,6 +1,7 @@
 """The rows of files as they were read: nothing is interpreted yet, and every row knows where it stood."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Where some rows of a `Raw` come from."""
+    """Where some rows of a `Raw` come from: a file, or the member of an archive that its name tells."""
 
     path: Path
+    name: str
     rows: int
     first_line: int | None
     format: str
@@ -67,12 +69,43 @@ class Raw:
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All values of some columns."""
-        frame = self.frame.select(names).collect()
+        frame = self._collected(self.frame.select(names))
         return frame if self.kept is None else frame[self.kept]
+
+    def pieces(self, name: str) -> Iterator[pl.Series]:
+        """All values of a column, some rows after another; as many as the file holds together."""
+        if self.kept is not None:
+            yield self.column(name)
+            return
+        with self._told():
+            for piece in self.frame.select(name).collect_batches(maintain_order=True, lazy=True):
+                yield piece.to_series()
 
     def head(self, name: str, rows: int) -> pl.Series:
         """The first values of a column."""
-        return self.frame.select(name).head(rows).collect().to_series()
+        return self._collected(self.frame.select(name).head(rows)).to_series()
+
+    def top(self, rows: int) -> pl.DataFrame:
+        """The first values of all columns."""
+        return self._collected(self.frame.head(rows))
+
+    def computed(self, *expressions: pl.Expr) -> pl.DataFrame:
+        """What expressions make of all columns, kept rows or not, without holding the columns in memory."""
+        with self._told():
+            return self.frame.select(*expressions).collect(engine="streaming")
+
+    def _collected(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        with self._told():
+            return frame.collect()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A file that is read only now may turn out to be damaged."""
+        try:
+            yield
+        except (pl.exceptions.ComputeError, OSError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ValueError(f"data.path: {self.name} cannot be read: {first}") from error
 
     def keep(self, flags: Bool[np.ndarray, " r"]) -> "Raw":
         """Without the rows that are not flagged."""
@@ -86,12 +119,12 @@ class Raw:
             if place < chunk.rows:
                 # No quoted field may hold a line break.
                 line = "" if chunk.first_line is None else f" (line {chunk.first_line + place:d})"
-                return f"{chunk.path}: row {place + 1:d}{line}"
+                return f"{chunk.name}: row {place + 1:d}{line}"
             place -= chunk.rows
         raise IndexError(row)
 
     @property
     def name(self) -> str:
         """The file, or the first of several, for a message about all of them."""
-        paths = list(dict.fromkeys(chunk.path for chunk in self.chunks))
-        return str(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+        names = [chunk.name for chunk in self.chunks]
+        return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

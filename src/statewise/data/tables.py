@@ -1,25 +1,29 @@
 """A file in, a checked table out: time, series and numeric columns found, sorted, nothing odd let through in silence.
 
-read_table -> files.py (which files, raw columns) -> columns.py (what each is for) -> parsing.py (times, numbers)
-           -> order.py (sorted, no moment twice)
+read_table -> files.py (which files, raw columns) -> columns.py (what each is for) -> times/ (moments in UTC)
+           -> checked.py (numbers, one column at a time) -> order.py (sorted, no moment twice)
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 
-from statewise.data.columns import choose_numbers, choose_series, choose_time
-from statewise.data.files import find_files, read_files
+from statewise.data.checked import RawColumns, notations
+from statewise.data.columns import NumberColumns, TimeColumns, choose_numbers, choose_series, choose_time
+from statewise.data.file_series import FILE, series_of_files
+from statewise.data.files import read_files, search
+from statewise.data.heads import Heads
 from statewise.data.numeric import Columns, InMemory
 from statewise.data.order import in_order
-from statewise.data.parsing import Numbers, missing, parse_numbers, parse_times
 from statewise.data.raw import Raw
 from statewise.data.reading import AS_IT_IS, Reading
 from statewise.data.rows import Rows
+from statewise.data.times.utc import utc_times
+from statewise.data.understood import Found, Understood
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Table:
     Attributes:
         time, series: what these columns are called in the file; None where there is none.
         notes: sentences about what was read.
+        inserted: rows that no file holds (regular.py); None where there is none.
+        understood: what was understood of the files; None for a table of no file.
     """
 
     rows: Rows
@@ -36,6 +42,8 @@ class Table:
     time: str | None = None
     series: str | None = None
     notes: tuple[str, ...] = ()
+    inserted: Bool[np.ndarray, " r"] | None = None
+    understood: Understood | None = None
 
     @classmethod
     def of(cls, frame: pl.DataFrame, time: str | None, series: str | None, columns: Sequence[str]) -> "Table":
@@ -66,62 +74,81 @@ class Table:
 
 
 def read_table(
-    path: str | Sequence[str], *, folder: Path, columns: Sequence[str] | None = None, reading: Reading = AS_IT_IS
+    path: str | Sequence[str],
+    *,
+    folder: Path,
+    columns: Sequence[str] | Callable[[Sequence[str]], Sequence[str]] | None = None,
+    reading: Reading = AS_IT_IS,
 ) -> Table:
     """Reads files: one, all in a folder, all that match a pattern, or all of a list.
 
     path: relative ones mean `folder`, the folder where the command was started.
-    columns: the numeric columns that must be read; None reads all numeric ones.
+    columns: the numeric columns that must be read, or what says them from the names that the file has; None reads all
+    numeric ones.
     Raises FileNotFoundError, or ValueError with one line that names the file, the column, the row (counted from 1
     below the header) and the remedy.
     """
-    assert isinstance(path, str)
-    assert not isinstance(reading.time, tuple)
-    raw = read_files(find_files(path, folder), reading)
+    raw = read_files(search(path, folder), reading, columns)
+    heads = Heads(raw, reading.null_values)
     notes = list(raw.notes)
-    time, about_time = choose_time(raw, reading.time)
-    series, about_series = choose_series(raw, reading.series, time)
-    notes += about_time + about_series
-    if time is not None:
-        raw, about = _without_blank_rows(raw)
-        notes += about
-    numbers, about_numbers = choose_numbers(raw, columns, time, series)
+    time = choose_time(heads, reading)
+    by_file = reading.series == FILE and FILE not in raw.names
+    series, why = (None, "") if by_file else choose_series(heads, reading.series, time)
+    if callable(columns):
+        columns = columns(raw.names)
+    numbers = choose_numbers(heads, columns, time, series, reading)
+    understood = _understood(raw, time, (series, why), numbers)
 
     stamps = names = None
+    if time is None:
+        notes.append("no time column found: rows are taken in the order of the file")
+    else:
+        notes += [] if time.note is None else [time.note]
+        raw, about = _without_blank_rows(raw, list(time.parts.values()))
+        notes += about
+    names = None if series is None else _checked_series(raw, series)
     if time is not None:
-        stamps, how = _checked_times(raw, time)
-        notes.append(f'time column "{time}": {how}, {_span(stamps)}')
-    if series is not None:
-        names = _checked_series(raw, series)
+        read = utc_times(raw, time.parts, names if names is not None else _files(raw), reading, time.name)
+        stamps = read.values
+        understood = replace(understood, zone=read.zone, naive=read.naive)
+        notes += [f'time column "{time.name}": {read.how}, zone {read.zone}, {_span(stamps)}', *read.notes]
+    if names is not None:
         notes.append(f'series column "{series}": {names.n_unique()} series')
-    for name in numbers:
-        parsed = parse_numbers(raw.column(name))
-        _check_numbers(raw, name, parsed)
-        if parsed.undefined:
-            count = f"{parsed.undefined:,} time" + ("s" if parsed.undefined > 1 else "")
-            notes.append(f'column "{name}": 9223372036854775807 read as missing, an undefined price, {count}')
-    notes.append(f"numeric columns: {', '.join(numbers)}")
-    notes += about_numbers
+    else:
+        names, about = series_of_files(raw, stamps, forced=by_file)
+        notes += about
+        series = None if names is None else FILE
+    written, about = notations(raw, heads, numbers.names, reading)
+    notes += [*about, f"numeric columns: {', '.join(numbers.names)}", *numbers.notes]
 
-    rows, order, about_order = in_order(raw, stamps, names, reading.duplicates)
-    return Table(rows, RawColumns(raw, tuple(numbers), order), time, series, (*notes, *about_order))
+    rows, order, about = in_order(raw, stamps, names, reading.duplicates)
+    notes += about
+    called = None if time is None else time.name
+    return Table(rows, RawColumns(raw, written, order), called, series, tuple(notes), understood=understood)
 
 
-class RawColumns:
-    """The numeric columns of raw rows, in the order of the table."""
+def _understood(raw: Raw, time: TimeColumns | None, series: tuple[str | None, str], numbers: NumberColumns) -> Understood:
+    found = []
+    for name, dtype in raw.types.items():
+        if time is not None and name in time.parts.values():
+            role, why = "time", time.why
+        elif name == series[0]:
+            role, why = "series", series[1]
+        elif name in numbers.names:
+            role, why = "number", "numeric"
+        else:
+            role, why = "left out", numbers.left_out[name]
+        found.append(Found(name, role, str(dtype), why))
+    return Understood(tuple(dict.fromkeys(chunk.format for chunk in raw.chunks)), tuple(found), "", False)
 
-    def __init__(self, raw: Raw, names: tuple[str, ...], order: Int[np.ndarray, " r"] | None) -> None:
-        self._raw, self._names, self._order = raw, names, order
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._names
-
-    def read(self, name: str) -> Float[np.ndarray, " r"]:
-        parsed = parse_numbers(self._raw.column(name))
-        _check_numbers(self._raw, name, parsed)
-        values = parsed.values.to_numpy()
-        return values if self._order is None else values[self._order]
+def _files(raw: Raw) -> pl.Series | None:
+    """The file of each row: one after another they are no series, but each is in an order of its own."""
+    if len(raw.chunks) == 1:
+        return None
+    sizes = [chunk.rows for chunk in raw.chunks]
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    return pl.Series(codes if raw.kept is None else codes[raw.kept])
 
 
 def _span(stamps: pl.Series) -> str:
@@ -129,29 +156,16 @@ def _span(stamps: pl.Series) -> str:
     return f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S}"
 
 
-def _without_blank_rows(raw: Raw) -> tuple[Raw, list[str]]:
+def _without_blank_rows(raw: Raw, times: list[str]) -> tuple[Raw, list[str]]:
     """Drops rows without any value: in a file with times they stand for no moment."""
-    filled = raw.frame.select(pl.any_horizontal(pl.all().is_not_null())).collect().to_series()
+    # The other columns are looked at only where a time is missing.
+    if not raw.columns(times).select(pl.all_horizontal(pl.all().is_null()).any()).item():
+        return raw, []
+    filled = raw.computed(pl.any_horizontal(pl.all().is_not_null())).to_series()
     blank = raw.rows - int(filled.sum())
     if blank == 0:
         return raw, []
     return raw.keep(filled.to_numpy()), [f"{blank} blank row{'s' if blank > 1 else ''} dropped"]
-
-
-def _checked_times(raw: Raw, name: str) -> tuple[pl.Series, str]:
-    column = raw.column(name)
-    parsed = parse_times(column)
-    lost = parsed.values.is_null()
-    if bool(lost.any()):
-        index = int(lost.arg_true()[0])
-        count = int(lost.sum())
-        what = "is empty" if bool(missing(column)[index]) else f'holds "{column[index]}", which is no time'
-        others = f" ({count:,} such rows)" if count > 1 else ""
-        raise ValueError(
-            f'data.path: {raw.where(index)}: the time column "{name}" {what}{others}; '
-            "write times as 2024-01-02 14:30:00 or as numbers since 1970, or name another column in data.time"
-        )
-    return parsed.values, parsed.how
 
 
 def _checked_series(raw: Raw, name: str) -> pl.Series:
@@ -162,19 +176,3 @@ def _checked_series(raw: Raw, name: str) -> pl.Series:
         where = raw.where(int(absent.arg_true()[0]))
         raise ValueError(f'data.path: {where}: the series column "{name}" is empty; fill it or remove the row')
     return column.cast(pl.String)
-
-
-def _check_numbers(raw: Raw, name: str, parsed: Numbers) -> None:
-    if bool(parsed.bad.any()):
-        index = int(parsed.bad.arg_true()[0])
-        count = int(parsed.bad.sum())
-        others = f"; {count:,} such values in this column" if count > 1 else ""
-        raise ValueError(
-            f'data.path: {raw.where(index)}, column "{name}": "{raw.column(name)[index]}" is not a number{others}; '
-            "write plain numbers such as 1234.5, leave missing values empty, or leave the column out of data.features"
-        )
-    infinite = parsed.values.is_infinite()
-    if bool(infinite.any()):
-        index = int(infinite.arg_true()[0])
-        value = raw.column(name)[index]
-        raise ValueError(f'data.path: {raw.where(index)}, column "{name}": "{value}" is infinite; correct it or leave it empty')
