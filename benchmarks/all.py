@@ -30,7 +30,7 @@ import torch
 HERE = Path(__file__).parent
 DOCUMENT, README = HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
-BENCHMARKS = ("dense_scan", "mamba2", "inference", "windows", "health_overhead", "lightning_overhead", "growth")
+BENCHMARKS = ("dense_scan", "mamba2", "inference", "windows", "health_overhead", "lightning_overhead", "growth", "readers")
 PACKAGES = ("torch", "lightning", "transformers", "mambapy")
 QUESTIONS = {
     "D1": "Dense layer, forward and backward at T 60: times as fast as the naive loop",
@@ -46,6 +46,10 @@ QUESTIONS = {
     "C1": "The three callbacks: per cent of a training step",
     "H1": "Training health alone: milliseconds of a step, and of its preflight",
     "L1": "Lightning's loop: per cent more than a bare loop",
+    "R1": "A file of 10,000,000 x 32: seconds from path to windows at the second start",
+    "R2": "The same: peak memory of reading in units of the tensor; of the whole process in GiB",
+    "R3": "CSV of 1 GB: time of reading in units of polars' own reader",
+    "R4": "The same file: samples per second of the training loader",
     "W1": "Windows: batches times as fast as per-item loading; set-up of 1,000,000 rows in ms and MiB",
 }
 

@@ -15,6 +15,7 @@ from statewise.data.batches import (
     ShuffledBatches,
     WindowDataset,
 )
+from statewise.data.observed import Observed
 
 
 def dataset(rows=50, features=3, *, window=4, horizon=2, supervision="last", starts=None) -> WindowDataset:
@@ -234,3 +235,24 @@ def test_the_loader_gives_ready_batches():
         assert isinstance(batch, Batch)
         assert batch.inputs.shape[1:] == (4, 3)
         assert batch.targets.shape[1:] == batch.observed.shape[1:] == (1, 2, 2)
+
+
+@pytest.mark.parametrize("supervision", ["last", "all"])
+def test_targets_can_be_any_columns_in_any_order_and_their_flags_eight_in_a_byte(supervision):
+    values = torch.arange(50 * 12, dtype=torch.float64).reshape(50, 12)
+    chosen = [11, 2, 7, 0, 1, 3, 4, 5, 9]
+    flags = torch.arange(50)[:, None] % torch.arange(2, 11) != 0
+    observed = Observed(50)
+    for column in flags.T:
+        observed.add(column.numpy())
+    how = {"window": 4, "horizon": 2, "supervision": supervision}
+    starts = torch.arange(45, dtype=torch.int32)
+
+    plain = WindowDataset(values, values[:, chosen].contiguous(), flags, starts, **how)
+    packed = WindowDataset(values, values, observed.tensor(range(9)), starts, target_columns=chosen, **how)
+
+    for part, other in zip(plain.__getitems__([3, 44, 0]), packed.__getitems__([3, 44, 0]), strict=True):
+        assert torch.equal(part, other)
+        assert other.is_contiguous()
+    for part, other in zip(plain.targets(), packed.targets(), strict=True):
+        assert torch.equal(part, other)

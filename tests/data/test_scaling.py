@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statewise.data import scaling
 from statewise.data.scaling import StandardScaler, mean_and_deviation
 
 
@@ -159,3 +160,30 @@ def test_the_inverse_gives_back_every_value(numbers, factor):
     assert np.isfinite(scaled).all()
     assert np.abs(scaled).max() <= np.sqrt(len(values)) * 1.001 or scaler.constant
     np.testing.assert_allclose(scaler.inverse(scaled, codes), values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e12])
+def test_a_column_of_several_blocks_has_the_statistics_of_one(monkeypatch, offset):
+    random = np.random.default_rng(2)
+    values = offset + random.normal(size=1000)
+    usable = random.random(1000) < 0.7
+    usable[128:256] = False  # a block without any
+    whole = mean_and_deviation(values[usable])
+
+    monkeypatch.setattr(scaling, "BLOCK", 64)
+    mean, deviation = scaling.mean_and_deviation_of(values, usable)
+
+    assert mean == pytest.approx(whole[0], rel=1e-15)
+    assert deviation == pytest.approx(whole[1], rel=1e-14)
+    assert scaling.mean_and_deviation_of(np.full(1000, offset), usable) == (offset, 0.0)
+    assert scaling.mean_and_deviation_of(values, np.zeros(1000, dtype=bool)) is None
+
+
+def test_a_column_is_scaled_the_same_in_blocks_and_at_once(monkeypatch):
+    values = np.random.default_rng(3).normal(size=(300, 1))
+    codes = np.repeat([0, 1, 2], 100)
+    scaler = fitted(values, codes=codes, series=["a", "b", "c"], per_series=True)
+    monkeypatch.setattr(scaling, "_IN_CACHE", 37)
+    out = torch.empty(300, dtype=torch.float64)
+    assert scaler.transform_column(0, values[:, 0], np.array([0, 100, 200, 300]), out) == 0
+    np.testing.assert_array_equal(out.numpy(), scaler.transform(values, codes)[:, 0])

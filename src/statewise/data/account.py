@@ -18,7 +18,7 @@ _NAMES_SHOWN = 8
 def account(
     rows: Rows,
     segments: Segments,
-    borders: Int[np.ndarray, "g 4"],
+    division: Sequence[str],
     parts: Mapping[str, Part],
     scaler: StandardScaler,
     source: Source,
@@ -27,7 +27,12 @@ def account(
     window: int,
     horizon: int,
 ) -> list[str]:
-    """Sentences, each complete in one line; `streams` is of the training part, None where its windows are shuffled."""
+    """Sentences, each complete in one line.
+
+    Args:
+        division: sentences on how the time axis is divided.
+        streams: of the training part, None where its windows are shuffled.
+    """
     of_series = f" of {len(rows.series):,} series ({_names(rows.series)})" if len(rows.series) > 1 else ""
     targets = "the features" if source.targets == source.features else _names(source.targets)
     whole = np.stack([rows.offsets[:-1], rows.offsets[1:]], axis=1)
@@ -35,27 +40,54 @@ def account(
         f"{len(rows):,} rows{of_series}, {_span(rows, whole)}",
         f"features: {_names(source.features)}; targets: {targets}",
         *segments.notes,
-        *_without_windows(rows, segments, parts, window + horizon),
+        *_without_windows(rows, segments, parts, window + horizon + source.reach),
+        *division,
     ]
     for name, part in parts.items():
-        notes.append(f"{name}: {part.rows:,} rows, {len(part.starts):,} windows, {_span(rows, part.blocks)}")
+        spans = [_span(rows, part.blocks[:, place]) for place in range(part.blocks.shape[1])]
+        notes.append(f"{name}: {part.rows:,} rows, {len(part.starts):,} windows, {' and '.join(spans)}")
+        if part.purged:
+            notes.append(
+                f"purged: {part.purged:,} training window(s), because a target{_reaching(source)} or an input of theirs lies "
+                "in an evaluation block or its embargo"
+            )
         if name == "train" and streams is not None:
             notes += _streams(streams, window)
-    unused = np.stack([borders[:, 3], rows.offsets[1:]], axis=1)
+    end = np.max([part.blocks[..., 1].max(axis=1) for part in parts.values()], axis=0)
+    unused = np.stack([end, rows.offsets[1:]], axis=1)
     beyond = int((unused[:, 1] - unused[:, 0]).sum())
     if beyond:
-        notes.append(f"{beyond:,} rows beyond data.split are not used, {_span(rows, unused)}")
+        which = "after this fold" if division else "beyond data.split"
+        notes.append(f"{beyond:,} rows {which} are not used, {_span(rows, unused)}")
     notes.append(_scaling(scaler))
     return notes
 
 
+def about_rounding(names: Sequence[str], vanished: Sequence[int], rows: int, bits: int) -> list[str]:
+    """One sentence where scaled values of so many bits no longer tell rows apart that differ, else nothing.
+
+    vanished: of each column, the steps from a row to the next that have become zero.
+    """
+    lost = [f"{name} ({count:,} of {rows - 1:,})" for name, count in zip(names, vanished, strict=True) if count]
+    if not lost:
+        return []
+    return [
+        f"steps from a row to the next that are too small for float{bits} beside the column's deviation and are 0 after "
+        f"scaling: {_names(lost)}; hardware.precision=64 keeps them"
+    ]
+
+
+def _reaching(source: Source) -> str:
+    return f" (made of {source.reach:,} rows after its own)" if source.reach else ""
+
+
 def _without_windows(rows: Rows, segments: Segments, parts: Mapping[str, Part], needed: int) -> list[str]:
     lengths = segments.bounds[:, 1] - segments.bounds[:, 0]
-    codes = rows.codes
-    owner = codes[segments.bounds[:, 0]]
-    used = np.unique(np.concatenate([codes[part.starts] for part in parts.values()]))
+    owner = rows.codes_of(segments.bounds[:, 0])
+    # Starts ascend: those of a series stand between the places of its offsets.
+    windows = sum(np.diff(np.searchsorted(part.starts, rows.offsets.astype(part.starts.dtype))) for part in parts.values())
     notes = []
-    idle = np.setdiff1d(np.arange(len(rows.series)), used).tolist()
+    idle = np.flatnonzero(np.asarray(windows) == 0).tolist()
     if idle:
         longest = [f"{rows.series[code]} (longest run {lengths[owner == code].max(initial=0):,} rows)" for code in idle]
         notes.append(f"no window, because a window needs {needed:,} rows, in series {_names(longest)}")
@@ -94,9 +126,8 @@ def _span(rows: Rows, ranges: Int[np.ndarray, "g 2"]) -> str:
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return "no rows"
-    clock = rows.clock
-    first = int(ranges[np.argmin(clock[ranges[:, 0]]), 0])
-    last = int(ranges[np.argmax(clock[ranges[:, 1] - 1]), 1]) - 1
+    first = int(ranges[np.argmin(rows.clock_of(ranges[:, 0])), 0])
+    last = int(ranges[np.argmax(rows.clock_of(ranges[:, 1] - 1)), 1]) - 1
     return f"{rows.at(first)} to {rows.at(last)}"
 
 

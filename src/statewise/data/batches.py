@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from statewise.choices import at_least, one_of
+from statewise.data.observed import unpacked
 
 
 class Batch(NamedTuple):
@@ -36,7 +37,9 @@ class WindowDataset(Dataset[AnyBatch]):
     """Windows over the rows of a table, as views: only a batch is ever copied.
 
     Args:
-        inputs, targets, observed: one row for each row of the table; any strides.
+        inputs, targets, observed: one row for each row of the table; any strides. A flag for each target, or eight in a
+            byte (`Observed.tensor`).
+        target_columns: those of `targets` that count, in this order; None means all.
         starts: first input row of each window.
         fresh: of each window, for chunks in streams: the batches then are `ContiguousBatch`.
         supervision: `last` gives the targets after the last input row, `all` those after every input row.
@@ -45,14 +48,15 @@ class WindowDataset(Dataset[AnyBatch]):
     def __init__(
         self,
         inputs: Float[Tensor, "r f"],
-        targets: Float[Tensor, "r m"],
-        observed: Bool[Tensor, "r m"],
+        targets: Float[Tensor, "r c"],
+        observed: Shaped[Tensor, "r bits"],
         starts: Int[Tensor, " n"],
         *,
         window: int,
         horizon: int,
         supervision: str = "last",
         fresh: Bool[Tensor, " n"] | None = None,
+        target_columns: Sequence[int] | None = None,
     ) -> None:
         at_least(1, data__window=window, data__horizon=horizon)
         one_of("data.supervision", supervision, ("last", "all"))
@@ -63,8 +67,9 @@ class WindowDataset(Dataset[AnyBatch]):
         places = max(0, rows - window - horizon + 1)
         steps, skipped = (window, 1) if supervision == "all" else (1, window)
         self._inputs = _strided(inputs, (places, window), 0)  # (places t f)
-        self._targets = _strided(targets, (places, steps, horizon), skipped)  # (places s horizon m)
+        self._targets = _strided(targets, (places, steps, horizon), skipped)  # (places s horizon c)
         self._observed = _strided(observed, (places, steps, horizon), skipped)
+        self._columns = None if target_columns is None else list(target_columns)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -76,13 +81,21 @@ class WindowDataset(Dataset[AnyBatch]):
     def __getitems__(self, indices: Sequence[int] | Tensor) -> AnyBatch:
         index = _tensor(indices)
         at = self.starts.index_select(0, index)
-        parts = self._inputs.index_select(0, at), self._targets.index_select(0, at), self._observed.index_select(0, at)
+        parts = self._inputs.index_select(0, at), *self._targets_at(at)
         return Batch(*parts) if self.fresh is None else ContiguousBatch(*parts, self.fresh.index_select(0, index))
 
     def targets(self, indices: Sequence[int] | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Targets and observed of the windows (None: of all), without their inputs."""
         at = self.starts if indices is None else self.starts.index_select(0, _tensor(indices))
-        return self._targets.index_select(0, at), self._observed.index_select(0, at)
+        return self._targets_at(at)
+
+    def _targets_at(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        if self._columns is None:
+            targets = self._targets.index_select(0, at)
+        else:
+            # One column after another: together they would bring all the columns between them along.
+            targets = torch.stack([self._targets.select(3, column).index_select(0, at) for column in self._columns], dim=3)
+        return targets, unpacked(self._observed.index_select(0, at), targets.shape[3])
 
 
 class TrainingBatches(Sampler[Tensor]):

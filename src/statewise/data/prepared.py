@@ -1,22 +1,26 @@
 """A table made ready: cut, split, scaled, and the windows of each block as views of one tensor."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
 from statewise.choices import one_of
-from statewise.data.account import account
+from statewise.data.account import about_rounding, account
 from statewise.data.batches import WindowDataset
+from statewise.data.division import Division
 from statewise.data.gaps import Gap
+from statewise.data.kept import Kept, Store
 from statewise.data.missing import Missing
+from statewise.data.progress import progress
+from statewise.data.regular import on_grid
 from statewise.data.scaling import StandardScaler
 from statewise.data.segments import cut
 from statewise.data.source import Source
-from statewise.data.splits import PARTS, axis_borders, row_borders
+from statewise.data.splits import PARTS, row_blocks, rows_in
 from statewise.data.streams import make_streams
 from statewise.data.windows import Part, make_parts
 
@@ -27,11 +31,14 @@ class Prepared:
     """Windows of a source in three blocks of time; everything but the loading of batches.
 
     Args:
-        gap, missing: what ends a segment (segments.py).
-        split: fractions, row counts or dates (splits.py).
+        read: makes the source; is not called where `store` has what comes of it.
+        gap, max_gap, missing: what ends a segment (segments.py).
+        division: where the three blocks lie (division.py).
         scale: `global` or `per_series`; None is per series where there are several.
         streams: train on chunks that follow one another, in so many streams side by side; None trains on all windows.
         dtype: of the windows. Statistics and scaling are float64 whatever it is.
+        store: where the scaled table is kept for later runs; None: nowhere.
+        scaler: that of a checkpoint; None learns one from the training rows.
 
     Raises:
         ValueError: unknown columns, a policy that says so, or a part without windows.
@@ -39,46 +46,81 @@ class Prepared:
 
     def __init__(
         self,
-        source: Source,
+        read: Callable[[], Source],
         *,
         window: int,
         horizon: int,
         stride: int,
-        split: Sequence[Any],
+        division: Division,
         gap: Gap,
+        max_gap: str | None,
         missing: Missing,
         scale: str | None,
         streams: int | None,
         dtype: torch.dtype,
+        store: Store | None = None,
+        scaler: StandardScaler | None = None,
     ) -> None:
-        _check_columns("data.features", source.features, source.table.columns)
-        _check_columns("data.targets", source.targets, source.table.columns)
+        def checked() -> Source:
+            source = read()
+            _check_columns("data.features", source.features, source.table.columns)
+            _check_columns("data.targets", source.targets, source.table.columns)
+            return _on_grid(source, gap)
+
+        kept = None if store is None else store.load(checked)
+        source = checked() if kept is None else kept.source
         self.source, self.window, self.horizon, self.dtype = source, window, horizon, dtype
         columns = source.features + tuple(name for name in source.targets if name not in source.features)
         rows = source.table.rows
-        segments = cut(source.table, gap, missing, columns)
-        clock, codes, row = rows.clock, rows.codes, np.arange(len(rows))
-        kept = row >= segments.kept_from[codes]
-        axis = np.unique(clock[kept])
-        borders = row_borders(axis_borders(split, axis), axis, clock, rows.offsets, segments.kept_from)
-        self.parts = make_parts(segments.bounds, borders, rows.offsets, window=window, horizon=horizon, stride=stride)
+        ahead = [name for name in source.targets if source.reach and name not in source.features]
+        segments = cut(source.table, gap, missing, columns, max_gap=max_gap, ahead=ahead) if kept is None else kept.segments
+        axis = rows.axis(segments.kept_from)
+        understood = source.table.understood
+        on_axis = division.blocks(axis, naive=understood is not None and understood.naive)
+        blocks = row_blocks(on_axis, axis, rows.clock, rows.offsets, segments.kept_from)
+        keys = {"window": window, "horizon": horizon, "reach": source.reach}
+        self.parts = make_parts(segments.bounds, blocks, rows.offsets, stride=stride, **keys)
         self.streams = None
         if streams is not None:
-            blocks = self.parts["train"].blocks[codes[segments.bounds[:, 0]]]
-            self.streams = make_streams(segments.bounds, blocks, window=window, horizon=horizon, streams=streams)
+            of_segments = blocks["train"][rows.codes_of(segments.bounds[:, 0])]
+            self.streams = make_streams(segments.bounds, of_segments, streams=streams, **keys)
 
-        self.rows, self.codes, self.segments = rows, codes, segments
+        del axis
+        self.rows, self.segments = rows, segments
         self.target_columns = [columns.index(name) for name in source.targets]
         self.observed = segments.observed.tensor(self.target_columns)
-        self.scaler = StandardScaler()
-        self.scaler.begin(
-            columns, series=rows.series, per_series=len(rows.series) > 1 if scale is None else scale == "per_series"
-        )
-        self._fill_tensor(learn_from=kept & (row < borders[codes, 1]))
+        if scaler is not None:
+            _check_same_columns(scaler, columns)
+            self.scaler = scaler.for_series(rows.series)
+            self.scaled = torch.empty(len(rows), len(columns), dtype=dtype)
+            self._fill()
+        elif kept is None:
+            self.scaler = StandardScaler()
+            per_series = len(rows.series) > 1 if scale is None else scale == "per_series"
+            self.scaler.begin(columns, series=rows.series, per_series=per_series)
+            self._learn_and_fill(blocks["train"], ahead)
+            kept = self._keep(store, checked)
+        else:
+            self.scaler, self.vanished = kept.scaler, kept.vanished
+            self.scaler.repeat_warnings()
+        if kept is not None:
+            # What was read is let go, if it was: from here on all is in the files of the cache.
+            source, rows, segments = kept.source, kept.source.table.rows, kept.segments
+            self.source, self.rows, self.segments, self.scaled = source, rows, segments, kept.tensor
+        self._mapped = kept is not None
         self.notes = list(source.table.notes)
         self.notes += account(
-            rows, segments, borders, self.parts, self.scaler, source, self.streams, window=window, horizon=horizon
+            rows,
+            segments,
+            division.notes(on_axis),
+            self.parts,
+            self.scaler,
+            source,
+            self.streams,
+            window=window,
+            horizon=horizon,
         )
+        self.notes += about_rounding(columns, self.vanished, len(rows), 8 * dtype.itemsize)
 
     def dataset(self, split: str, supervision: str) -> WindowDataset:
         """The windows of a split, in the order of all other answers: by series, then time."""
@@ -97,29 +139,41 @@ class Prepared:
         observed = self.observed
         if supervision == "all":
             # Targets before the block belong to an earlier one: they must not enter this one's loss.
-            own = torch.from_numpy(np.arange(len(self.codes)) >= part.blocks[self.codes, 0])
-            observed = observed & own[:, None]
+            own = torch.from_numpy(rows_in(part.blocks, len(self.rows)))[:, None]
+            if observed.dtype != torch.bool:
+                observed = torch.where(own, observed, torch.zeros((), dtype=observed.dtype))
+            elif all(self.segments.observed.complete(column) for column in self.target_columns):
+                observed = own.expand(observed.shape)  # nothing is written down for each target
+            else:
+                observed = observed & own
+        places = self.target_columns
+        side_by_side = places == list(range(places[0], places[-1] + 1))
         return WindowDataset(
             self.scaled[:, : len(self.source.features)],
-            self.scaled_targets,
+            self.scaled[:, places[0] : places[-1] + 1] if side_by_side else self.scaled,
             observed,
             torch.from_numpy(starts),
             window=self.window,
             horizon=self.horizon,
             supervision=supervision,
             fresh=None if fresh is None else torch.from_numpy(fresh),
+            target_columns=None if side_by_side else places,
         )
 
     def target_positions(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Series names [n], and times [n, horizon] (row numbers in the series where there is no time column)."""
         target_rows = self.part(split).starts[:, None] + self.window + np.arange(self.horizon)
-        names = np.array(self.rows.series, dtype=str)[self.codes[target_rows[:, 0]]]
-        return names, self.rows.clock[target_rows]
+        names = np.array(self.rows.series, dtype=str)[self.rows.codes_of(target_rows[:, 0])]
+        return names, self.rows.clock_of(target_rows)
 
     def target_statistics(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean and scale of the targets of each window, [n, m] each."""
-        mean, scale = self.scaler.of(self.codes[self.part(split).starts])
-        return mean[:, self.target_columns], scale[:, self.target_columns]
+        starts, places = self.part(split).starts, self.target_columns
+        mean, scale = self.scaler.mean[:, places], self.scaler.scale[:, places]
+        if not self.scaler.per_series:
+            return np.broadcast_to(mean[0], (len(starts), len(places))), np.broadcast_to(scale[0], (len(starts), len(places)))
+        groups = self.rows.codes_of(starts) + 1
+        return mean[groups], scale[groups]
 
     def optimal(self, split: str) -> np.ndarray | None:
         """The best possible predictions [n, 1, m], scaled; None where unknown, or for a horizon above 1."""
@@ -128,40 +182,71 @@ class Prepared:
         mean, scale = self.target_statistics(split)
         best: np.ndarray = self.source.optimal[self.part(split).starts + self.window]
         # Rounded like the targets: a prediction that is exact has an error of exactly 0.
-        return np.asarray((best - mean) / scale, dtype=self.scaled_targets.numpy().dtype)[:, None]
+        return np.asarray((best - mean) / scale, dtype=self.scaled.numpy().dtype)[:, None]
 
     def part(self, split: str) -> Part:
         return self.parts[one_of("the split", split, PARTS)]
 
     def adopt(self, scaler: StandardScaler) -> None:
         """Scales by other statistics: those of a checkpoint."""
-        if scaler.names != self.scaler.names:
-            raise ValueError(
-                f"the checkpoint was trained on the columns {', '.join(scaler.names)}, the data has "
-                f"{', '.join(self.scaler.names)}: set data.features and data.targets to those of the checkpoint"
-            )
+        _check_same_columns(scaler, self.scaler.names)
         scaler = scaler.for_series(self.rows.series)
         if not scaler.equals(self.scaler):
             log.warning("scaling by the checkpoint's statistics: they are not those of these training rows")
             self.scaler = scaler
-            self._fill_tensor()
+            if self._mapped:
+                # What others have mapped too stays as it is.
+                self.scaled, self._mapped = torch.empty(self.scaled.shape, dtype=self.dtype), False
+            self._fill()
 
-    def _fill_tensor(self, learn_from: Bool[np.ndarray, " r"] | None = None) -> None:
-        """Reads, fills and scales a column at a time into one tensor.
+    def _learn_and_fill(self, blocks: Int[np.ndarray, "g k 2"], ahead: Sequence[str]) -> None:
+        """Makes the tensor, and learns how to scale from training rows.
 
-        learn_from: the rows whose observed values the scaler learns from; None leaves it as it is.
+        ahead: the columns whose values are made of later rows.
         """
+        trained = rows_in(blocks, len(self.rows))
+        # What a target made of later rows says of the last training rows is known only in an evaluation block.
+        trained_ahead = rows_in(blocks, len(self.rows), short=self.source.reach) if ahead else trained
         self.scaled = torch.empty(len(self.rows), len(self.segments.names), dtype=self.dtype)  # (r c)
-        for column, name in enumerate(self.segments.names):
-            values = self.segments.filled(column, self.source.table.read(name))
-            if learn_from is not None:
-                self.scaler.learn(column, values, self.segments.observed.column(column) & learn_from, self.rows.offsets)
-            self.scaled[:, column] = torch.from_numpy(self.scaler.transform_column(column, values, self.rows.offsets))
-        places = self.target_columns
-        first, stop = places[0], places[-1] + 1
-        # (r m): a view of the same tensor where the columns stand side by side
-        side_by_side = places == list(range(first, stop))
-        self.scaled_targets = self.scaled[:, first:stop] if side_by_side else self.scaled[:, places]
+        self._fill({name: trained_ahead if name in ahead else trained for name in self.segments.names})
+
+    def _fill(self, learn_from: Mapping[str, Bool[np.ndarray, " r"]] | None = None) -> None:
+        """Reads, fills and scales a column at a time into the tensor.
+
+        learn_from: of each column, the rows whose observed values the scaler learns from; None leaves it as it is.
+        """
+        names, observed, offsets = self.segments.names, self.segments.observed, self.rows.offsets
+        lost = [0] * len(names)
+        with progress("reading and scaling", len(names), "columns", self.scaled.nbytes) as done:
+            for column, name in enumerate(names):
+                values = self.segments.filled(column, self.source.table.read(name))
+                if learn_from is not None:
+                    self.scaler.learn(column, values, observed.column(column) & learn_from[name], offsets)
+                lost[column] = self.scaler.transform_column(column, values, offsets, self.scaled[:, column])
+                del values
+                done(name)
+        self.vanished = tuple(lost)
+
+    def _keep(self, store: Store | None, read: Callable[[], Source]) -> Kept | None:
+        if store is None:
+            return None
+        return store.keep(Kept(self.source, self.segments, self.scaler, self.scaled, self.vanished), read)
+
+
+def _on_grid(source: Source, gap: Gap) -> Source:
+    """The source with the absent rows that the policy inserts."""
+    table, origin = on_grid(source.table, gap)
+    if origin is None:
+        return source
+    return replace(source, table=table, optimal=None if source.optimal is None else source.optimal[origin])
+
+
+def _check_same_columns(scaler: StandardScaler, columns: Sequence[str]) -> None:
+    if scaler.names != tuple(columns):
+        raise ValueError(
+            f"the checkpoint was trained on the columns {', '.join(scaler.names)}, the data has "
+            f"{', '.join(columns)}: set data.features and data.targets to those of the checkpoint"
+        )
 
 
 def _check_columns(key: str, names: Sequence[str], columns: Sequence[str]) -> None:

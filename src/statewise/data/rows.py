@@ -43,8 +43,32 @@ class Rows:
         """Where each row stands on the axis that all series share: its time, else its number in the series."""
         if self.times is not None:
             return self.times
-        numbers: np.ndarray = np.arange(len(self)) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        numbers: np.ndarray = np.arange(len(self))
+        if len(self.series) > 1:
+            numbers -= np.repeat(self.offsets[:-1], np.diff(self.offsets))
         return numbers
+
+    def codes_of(self, rows: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+        """The series of some rows, as an index into `series`."""
+        if len(self.series) == 1:
+            return np.broadcast_to(np.int64(0), rows.shape)
+        return np.asarray(np.searchsorted(self.offsets, rows, side="right")) - 1
+
+    def clock_of(self, rows: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+        """Where some rows stand on the axis that all series share (`clock`)."""
+        if self.times is not None:
+            return np.asarray(self.times[rows])
+        return np.asarray(rows - self.offsets[self.codes_of(rows)])
+
+    def axis(self, first: Int[np.ndarray, " g"]) -> Shaped[np.ndarray, " n"]:
+        """Where the rows stand from row `first` of each series on: each place once, sorted."""
+        clock = self.clock
+        if len(self.series) == 1:
+            places: np.ndarray = clock[int(first[0]) :]
+            # A file of one series is in this order already: then nothing is sorted, and nothing copied.
+            return places if bool(np.all(places[1:] > places[:-1])) else np.unique(places)
+        kept = [clock[start:stop] for start, stop in zip(first.tolist(), self.offsets[1:].tolist(), strict=True)]
+        return np.unique(np.concatenate(kept))
 
     def series_of(self, row: int) -> int:
         return int(np.searchsorted(self.offsets, row, side="right")) - 1
