@@ -96,10 +96,23 @@ def launch(run: Callable[[DictConfig, Job], float], argv: Sequence[str] | None =
         _say(_unwritable(error) or explain(error, typed))
         return 2
     if MULTIRUN & set(typed):
-        from statewise.console import console, sweep_table
-
-        console().print(sweep_table([vars(job) for job in jobs]))
+        _say_what_came_of(jobs)
     return max((job.exit_code for job in jobs), default=0)
+
+
+def _say_what_came_of(jobs: Sequence[Job]) -> None:
+    """The tables at the end of a multirun; that of a sweep over data.fold is kept in its folder as well."""
+    from statewise.console import console, sweep_table
+    from statewise.fold_table import fold_groups, fold_table, sweep_folder, write_folds
+
+    rows = [vars(job) for job in jobs]
+    console().print(sweep_table(rows))
+    if groups := fold_groups(rows):
+        console().print(fold_table(groups))
+        try:
+            write_folds(groups, sweep_folder(groups))
+        except OSError as error:
+            _say(f"the table of the folds could not be written: {error}")
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:

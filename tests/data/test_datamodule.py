@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from statewise.data.datamodule import WindowsDataModule
+from statewise.data.folds import Folds
 from statewise.data.gaps import Gap
 from statewise.data.missing import Missing
 from statewise.data.source import Source
@@ -18,10 +19,10 @@ from statewise.data.tables import Table
 class Windows(WindowsDataModule):
     """Windows of a table made by hand."""
 
-    def __init__(self, table: Table, features=None, targets=None, *, optimal=None, **windows: Any) -> None:
+    def __init__(self, table: Table, features=None, targets=None, *, optimal=None, reach=0, **windows: Any) -> None:
         super().__init__(**{"window": 4, "batch_size": 8, **windows})
         features = features or table.columns
-        self._source = Source(table, tuple(features), tuple(targets or features), optimal=optimal)
+        self._source = Source(table, tuple(features), tuple(targets or features), optimal=optimal, reach=reach)
 
     def source(self) -> Source:
         return self._source
@@ -303,6 +304,93 @@ def test_dates_split_where_they_say():
     assert [module.n_windows(split) for split in ("train", "val", "test")] == [26, 30, 40]
 
 
+def test_a_fold_has_blocks_of_its_own_and_is_told():
+    module = ready(walk(), folds=Folds(3, test_size=10, val_size=5), fold=1, horizon=2)
+
+    assert [module.target_positions(split)[1][[0, -1]].tolist() for split in ("train", "val", "test")] == [
+        [[4, 5], [73, 74]],
+        [[75, 76], [78, 79]],
+        [[80, 81], [88, 89]],
+    ]
+    assert "fold 1 of 3 (counted from 0), expanding" in module.notes
+    assert "10 rows after this fold are not used, row 90 to row 99" in module.notes
+
+
+def test_the_scaler_of_a_fold_knows_its_training_block_only():
+    values = walk()
+    rolling = ready(values, folds=Folds(3, "rolling", test_size=10, val_size=5), fold=2)
+    around = ready(values, folds=Folds(3, "surrounding", test_size=10, val_size=5), fold=0, embargo=4)
+
+    assert rolling.scaler.mean[0] == pytest.approx(values[20:85].mean(axis=0), rel=1e-12)
+    assert around.scaler.mean[0] == pytest.approx(np.r_[values[:65], values[84:]].mean(axis=0), rel=1e-12)
+
+
+def test_what_trains_around_an_evaluation_block_sees_no_row_of_it_or_of_the_embargo():
+    module = ready(
+        np.arange(100.0)[:, None], folds=Folds(3, "surrounding", test_size=10, val_size=5), embargo=4, supervision="all"
+    )
+    starts = module.prepared.part("train").starts
+
+    assert starts.tolist() == [*range(61), *range(84, 96)]
+    assert all(batch.observed.all() for batch in module.train_dataloader())
+    assert "train: 81 rows, 73 windows, row 0 to row 64 and row 84 to row 99" in module.notes
+    assert any(note.startswith("data.embargo=4: no row within 4") for note in module.notes)
+    purged = "purged: 4 training window(s), because a target or an input of theirs lies in an evaluation block or its embargo"
+    assert purged in module.notes
+
+
+def test_chunks_follow_one_another_within_each_training_block():
+    module = ready(
+        walk(), folds=Folds(3, "surrounding", test_size=10, val_size=5), embargo=4, sampling="contiguous", batch_size=1
+    )
+
+    assert module.prepared.streams.starts.tolist() == [*range(0, 64, 4), *range(84, 96, 4)]
+    assert np.flatnonzero(module.prepared.streams.fresh).tolist() == [0, 16]
+
+
+def test_a_target_made_of_later_rows_is_purged_and_scaled_without_them():
+    values = np.stack([walk()[:, 0], np.append(walk()[5:, 0], [np.nan] * 5)], axis=1)
+    module = ready(values, ["x0"], ["x1"], reach=5, horizon=2)
+
+    assert [len(module.prepared.part(split).starts) for split in ("train", "val", "test")] == [60, 4, 14]
+    assert module.prepared.part("train").starts[-1] + 4 + 2 + 5 == 70
+    assert module.scaler.mean[0, 1] == pytest.approx(values[:65, 1].mean(), rel=1e-12)
+    assert all(observed.all() for split in ("train", "val", "test") for observed in module.last_step(split)[1:])
+    assert (
+        "purged: 6 training window(s), because a target (made of 5 rows after its own) or an input of theirs lies in an "
+        "evaluation block or its embargo"
+    ) in module.notes
+    assert torch.isfinite(module.prepared.scaled).all()
+
+
+def test_inserted_rows_are_inputs_and_no_targets_and_the_optimum_follows_them():
+    stamps = np.delete(np.arange(100), [20, 21, 85])
+    values = walk(97, 1)
+    module = ready(values, minutes=stamps, gap=Gap("forward_fill"), optimal=values)
+
+    assert module.prepared.segments.bounds.tolist() == [[0, 100]]
+    observed = module.last_step("train")[1]
+    assert (~observed[:, 0, 0]).nonzero().flatten().tolist() == [16, 17]
+    assert all(torch.isfinite(batch.inputs).all() for batch in module.train_dataloader())
+    error = module.optimal("test") - module.last_step("test")[0].numpy()
+    np.testing.assert_allclose(error, 0.0, atol=1e-12)
+    assert any(note.startswith("3 absent rows inserted in 2 gap(s)") for note in module.notes)
+    assert ready(values, minutes=stamps, gap=Gap("segment")).prepared.segments.bounds.tolist() == [[0, 20], [20, 83], [83, 97]]
+
+
+def test_max_gap_lets_windows_cross():
+    stamps = np.delete(np.arange(100), [20, 21, 85])
+
+    assert ready(walk(97, 1), minutes=stamps, max_gap="2m").prepared.segments.bounds.tolist() == [[0, 20], [20, 97]]
+
+
+def test_fewer_windows_than_a_batch_are_one_smaller_batch():
+    module = ready(walk(54), split=[44, 5, 5], batch_size=128)
+
+    assert (module.n_windows("train"), module.n_training_batches) == (40, 1)
+    assert [len(batch.inputs) for batch in module.train_dataloader()] == [40]
+
+
 def test_the_notes_are_the_whole_account():
     values = walk()
     values[0, 0] = values[30, 1] = np.nan
@@ -341,6 +429,12 @@ def test_the_notes_are_the_whole_account():
         ({"supervision": "al"}, "data.supervision must be one of .*, got 'al'; did you mean all"),
         ({"split": [0.9, 0.0, 0.1]}, "val part: it has 0 rows"),
         ({"split": [0.9, 0.2, 0.1]}, "sum to 1.2"),
+        ({"folds": Folds(4), "fold": 4}, "data.fold must be from 0 to 3, because data.folds.n=4, got 4"),
+        ({"folds": Folds(4), "split": [0.6, 0.2, 0.2]}, "data.split and data.folds.n exclude each other"),
+        ({"folds": Folds(400)}, "do not fit into the 100 rows of the time axis: the blocks of fold 0 would be empty"),
+        ({"embargo": -1}, "data.embargo must be a number of rows, a duration such as 2h, or null, got -1"),
+        ({"max_gap": "soon"}, "data.max_gap must be a number and a unit .* got 'soon'"),
+        ({"max_gap": "3m", "gap": Gap("ignore")}, "data.max_gap=3m has no meaning with data.gap.policy=ignore"),
         ({"window": 101}, "train part: it has 70 rows, data.window=101 and data.horizon=1 need 102 rows"),
         ({"targets": ["x10"]}, "data.targets must be one of .*, got 'x10'; did you mean x1"),
         ({"features": ["x0", "x0"]}, "data.features names a column twice"),

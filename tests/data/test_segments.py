@@ -84,6 +84,52 @@ def test_a_given_step_decides_what_a_gap_is():
     assert len(find_gaps(one_series(stamps, minutes(stamps)).rows, Gap(step="1m"))[0]) == 7
 
 
+def test_max_gap_lets_windows_cross_jumps_up_to_it_and_no_longer_one():
+    stamps = np.delete(np.arange(60), [10, 20, 21, 30, 31, 32])
+    bars = one_series(stamps, minutes(stamps))
+
+    assert len(cut(bars, Gap(), Missing()).bounds) == 4
+    segments = cut(bars, Gap(), Missing(), max_gap="3m")
+    assert segments.bounds.tolist() == [[0, 27], [27, 54]]
+    (note,) = segments.notes
+    assert note.startswith("1 time gap from 2024-01-01 00:29:00 to 2024-01-01 00:33:00 (0:04:00), the step is 0:01:00")
+    assert "2 jump(s) of at most data.max_gap=3m are crossed" in note
+    assert cut(bars, Gap(), Missing(), max_gap="4m").bounds.tolist() == [[0, 54]]
+
+
+def test_max_gap_may_be_shorter_than_a_step_and_a_half():
+    stamps = np.array([0.0, 1, 2, 3.25, 4.25])
+
+    assert len(find_gaps(one_series(stamps, minutes(stamps)).rows, Gap())[0]) == 0
+    assert find_gaps(one_series(stamps, minutes(stamps)).rows, Gap(), "1m")[0].tolist() == [3]
+
+
+def test_gap_policy_error_stops_at_the_first_jump_longer_than_max_gap():
+    stamps = np.delete(np.arange(60), [10, 30, 31, 32])
+    with pytest.raises(ValueError, match=r"1 gap\(s\), the first from 2024-01-01 00:29:00 .*data.max_gap"):
+        cut(one_series(stamps, minutes(stamps)), Gap("error"), Missing(), max_gap="3m")
+
+
+def test_a_series_without_rows_is_no_gap():
+    table = table_of(np.zeros((4, 1)), ("x",), ("none", "a", "b"), [0, 0, 2, 4], minutes([0, 1, 500, 501]))
+
+    assert cut(table, Gap(), Missing()).bounds.tolist() == [[0, 2], [2, 4]]
+
+
+def test_a_missing_target_made_of_later_rows_ends_no_segment_and_is_no_error():
+    values = np.stack([np.arange(60.0), np.arange(60.0)], axis=1)
+    values[:5, 1] = values[20:50, 1] = values[56:, 1] = np.nan
+    table = one_series(values, columns=("x", "next"))
+
+    assert cut(table, Gap(), Missing(max_fill=3)).bounds.tolist() != [[0, 60]]
+    for missing in (Missing(max_fill=3), Missing("segment"), Missing("error")):
+        segments = cut(table, Gap(), missing, ahead=["next"])
+        assert segments.bounds.tolist() == [[0, 60]]
+        assert np.isfinite(filled(table, segments)).all()
+        assert not segments.observed.column(1)[20:50].any()
+        assert segments.notes[1:] == ("next: 39 of 60 rows have no value and are no target",)
+
+
 def test_months_of_unequal_length_have_no_gap():
     months = np.arange("2020-01", "2024-01", dtype="datetime64[M]").astype("datetime64[ns]")
 
@@ -119,6 +165,8 @@ def test_unknown_policies_are_refused_with_the_nearest_name():
         Missing("fil")
     with pytest.raises(ValueError, match=r"data.missing.max_fill must be at least 0, got -1"):
         Missing(max_fill=-1)
+    with pytest.raises(ValueError, match=r"data.gap.max_fill must be at least 0, got -1"):
+        Gap(max_fill=-1)
 
 
 def bars_with_missing_closes() -> np.ndarray:

@@ -3,7 +3,7 @@ import datetime
 import numpy as np
 import pytest
 
-from statewise.data.splits import axis_borders, row_borders
+from statewise.data.splits import axis_borders, in_turn, refuse_local_moments, row_blocks, rows_in
 
 
 def axis(n: int) -> np.ndarray:
@@ -74,18 +74,52 @@ def test_dates_that_are_no_split_are_refused(split, message):
         axis_borders(split, days(30))
 
 
+def borders_of(rows: dict[str, np.ndarray]) -> list[list[int]]:
+    """The borders of single blocks that follow one another, of each series."""
+    return [[*(rows[name][g, 0, 0] for name in rows), rows["test"][g, 0, 1]] for g in range(len(rows["train"]))]
+
+
 def test_series_share_the_borders_of_the_common_axis():
     first, second = days(10), days(30)[5:20]
     clock, offsets = np.concatenate([first, second]), np.array([0, 10, 25])
     whole = np.unique(clock)
 
-    rows = row_borders((0, 8, 12, 20), whole, clock, offsets, kept_from=np.array([0, 10]))
+    rows = row_blocks(in_turn((0, 8, 12, 20)), whole, clock, offsets, kept_from=np.array([0, 10]))
 
-    assert rows.tolist() == [[0, 8, 10, 10], [10, 13, 17, 25]]
-    assert clock[rows[:, 1] - 1].max() < clock[rows[1, 1]]
+    assert borders_of(rows) == [[0, 8, 10, 10], [10, 13, 17, 25]]
+    assert clock[rows["train"][:, 0, 1] - 1].max() < clock[rows["val"][1, 0, 0]]
 
 
 def test_dropped_rows_belong_to_no_block():
-    rows = row_borders((0, 5, 10, 20), axis(20), axis(20), np.array([0, 20]), kept_from=np.array([7]))
+    rows = row_blocks(in_turn((0, 5, 10, 20)), axis(20), axis(20), np.array([0, 20]), kept_from=np.array([7]))
 
-    assert rows.tolist() == [[7, 7, 10, 20]]
+    assert borders_of(rows) == [[7, 7, 10, 20]]
+
+
+def test_a_part_may_have_several_blocks_and_their_rows_are_counted_once():
+    blocks = {"train": ((0, 5), (12, 20)), "val": ((5, 8),), "test": ((8, 11),)}
+    rows = row_blocks(blocks, axis(20), np.tile(axis(20), 2), np.array([0, 20, 40]), kept_from=np.array([0, 26]))
+
+    assert rows["train"].tolist() == [[[0, 5], [12, 20]], [[26, 26], [32, 40]]]
+    assert np.flatnonzero(rows_in(rows["train"], 40)).tolist() == [*range(5), *range(12, 20), *range(32, 40)]
+    assert np.flatnonzero(rows_in(rows["train"], 40, short=3)).tolist() == [0, 1, *range(12, 17), *range(32, 37)]
+
+
+def hours(n: int) -> np.ndarray:
+    return np.datetime64("2024-01-01", "ns") + np.arange(n).astype("timedelta64[h]")
+
+
+def test_a_clock_time_is_refused_for_times_whose_clock_nobody_knows():
+    with pytest.raises(
+        ValueError, match=r"data.split cuts inside a day, at '2024-01-02T12:00', .* no time zone: .*data.timezone"
+    ):
+        refuse_local_moments(["2024-01-02", "2024-01-02T12:00"], hours(60))
+    with pytest.raises(ValueError, match="cuts inside a day"):
+        refuse_local_moments(["2024-01-02T00:00+02:00", "2024-01-03"], hours(60))
+
+
+def test_whole_days_daily_rows_and_fractions_need_no_zone():
+    refuse_local_moments(["2024-01-02", "2024-01-03"], hours(60))
+    refuse_local_moments(["2024-01-02T12:00", "2024-01-03"], days(9))
+    refuse_local_moments([0.7, 0.1, 0.2], hours(60))
+    refuse_local_moments([40, 10, 10], axis(60))

@@ -13,16 +13,16 @@ from statewise.data.streams import deal, make_streams
 @st.composite
 def tables(draw):
     """Segments with gaps between some of them, the block of each, and the arguments of a cut that leaves a chunk."""
-    window, horizon = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    window, horizon, reach = draw(st.integers(1, 6)), draw(st.integers(1, 3)), draw(st.integers(0, 3))
     lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
-    lengths.append(draw(st.integers(window + horizon, 40)))
+    lengths.append(draw(st.integers(window + horizon + reach, 40)))
     gaps = draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
     stops = np.cumsum(np.array(lengths) + gaps)
     segments = np.stack([stops - lengths, stops], axis=1)
     # One series, whose training block may end inside a segment; the last segment of it lies within.
     end = draw(st.integers(0, 5)) + int(stops[-1])
-    blocks = np.tile([[0, end]], (len(segments), 1))
-    return segments, blocks, {"window": window, "horizon": horizon, "streams": draw(st.integers(1, 9))}
+    blocks = np.tile([[[0, end]]], (len(segments), 1, 1))
+    return segments, blocks, {"window": window, "horizon": horizon, "reach": reach, "streams": draw(st.integers(1, 9))}
 
 
 def fates(streams):
@@ -38,12 +38,12 @@ def test_every_chunk_comes_exactly_once_and_crosses_no_segment(table):
     segments, blocks, keys = table
     made = make_streams(segments, blocks, **keys)
 
-    window, horizon = keys["window"], keys["horizon"]
+    window, after = keys["window"], keys["horizon"] + keys["reach"]
     expected, idle = [], 0
     for first, stop in segments.tolist():
-        chunks = list(range(first, stop - horizon - window + 1, window))
+        chunks = list(range(first, stop - after - window + 1, window))
         expected += chunks
-        idle += stop - (chunks[-1] + window + horizon if chunks else first)
+        idle += stop - (chunks[-1] + window + after if chunks else first)
     assert sorted(made.starts.tolist()) == expected
     assert made.left_out == idle
 
@@ -82,11 +82,21 @@ def test_only_the_last_batch_is_smaller_and_the_streams_lie_in_the_order_of_time
 
 def test_a_block_cuts_its_segments_and_its_targets_stay_inside():
     # Rows 0 to 29 are one segment; the block ends at 20: the third chunk of 6 has its target at row 18, a fourth does not fit.
-    made = make_streams(np.array([[0, 30]]), np.array([[0, 20]]), window=6, horizon=1, streams=1)
+    made = make_streams(np.array([[0, 30]]), np.array([[[0, 20]]]), window=6, horizon=1, streams=1)
 
     assert made.starts.tolist() == [0, 6, 12]
     assert made.fresh.tolist() == [True, False, False]
     assert made.left_out == 1
+
+
+def test_chunks_lie_in_one_of_several_blocks_and_leave_room_for_what_the_targets_reach():
+    # One segment of 60 rows, trained on before row 20 and from row 32 on.
+    blocks = np.array([[[0, 20], [32, 60]]])
+    made = make_streams(np.array([[0, 60]]), blocks, window=6, horizon=2, streams=1, reach=3)
+
+    assert made.starts.tolist() == [0, 6, 32, 38, 44]
+    assert made.fresh.tolist() == [True, False, True, False, False]
+    assert made.left_out == (20 - 12 - 5) + (28 - 18 - 5)
 
 
 def test_the_drawing_in_the_module_is_what_happens():
@@ -97,7 +107,7 @@ def test_the_drawing_in_the_module_is_what_happens():
 
 
 def test_segments_without_room_for_a_chunk_are_counted_as_left_out_and_none_at_all_is_refused():
-    segments, blocks = np.array([[0, 4], [4, 16]]), np.array([[0, 16], [0, 16]])
+    segments, blocks = np.array([[0, 4], [4, 16]]), np.array([[[0, 16]], [[0, 16]]])
     assert make_streams(segments, blocks, window=5, horizon=1, streams=2).left_out == 4 + 1
     with pytest.raises(ValueError, match=r"no chunk of data.window=12 rows and data.horizon=1 after them fits"):
         make_streams(segments, blocks, window=12, horizon=1, streams=2)

@@ -1,6 +1,6 @@
 """Table -> split -> scale -> windows -> batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import lightning as L
@@ -19,7 +19,11 @@ from statewise.data.batches import (
     TrainingBatches,
     WindowDataset,
 )
-from statewise.data.gaps import Gap
+from statewise.data.division import DEFAULT_SPLIT, NO_FOLDS, Division
+from statewise.data.folds import Folds
+from statewise.data.form import Form
+from statewise.data.gaps import Gap, nanoseconds
+from statewise.data.kept import Store
 from statewise.data.missing import Missing
 from statewise.data.prepared import Prepared
 from statewise.data.scaling import StandardScaler
@@ -27,7 +31,6 @@ from statewise.data.source import Source
 from statewise.data.streams import SAMPLINGS
 from statewise.data.synthetic import LinearSystem
 
-DEFAULT_SPLIT: list[Any] = [0.7, 0.1, 0.2]
 DEFAULT_GAP = Gap()
 DEFAULT_MISSING = Missing()
 
@@ -42,6 +45,10 @@ class WindowsDataModule(L.LightningDataModule):
         window, horizon: rows seen, and rows predicted after them.
         stride: every stride-th window of a segment is used.
         split: fractions, row counts or dates (splits.axis_borders).
+        folds, fold: walk-forward folds instead of one split, and which of them this is (folds.py).
+        embargo: rows of the time axis, or a duration such as `2h`, after an evaluation block that train nothing.
+        gap, max_gap, missing: which rows may stand in one window (segments.py); max_gap is the longest jump in time, such
+            as `3m`, that windows cross; None is less than one and a half steps.
         sampling: `shuffled` trains on all windows in random order, each from a state of nothing; `contiguous` on chunks of
             `window` rows that follow one another in `batch_size` streams, whose state is carried on (streams.py,
             statewise/carried.py). Validation, test and the baselines are on the same windows under both, each from a state
@@ -61,7 +68,11 @@ class WindowsDataModule(L.LightningDataModule):
         horizon: int = 1,
         stride: int = 1,
         split: list[Any] = DEFAULT_SPLIT,
+        folds: Folds = NO_FOLDS,
+        fold: int = 0,
+        embargo: Any = None,
         gap: Gap = DEFAULT_GAP,
+        max_gap: str | None = None,
         missing: Missing = DEFAULT_MISSING,
         batch_size: int = 128,
         sampling: str = "shuffled",
@@ -83,11 +94,20 @@ class WindowsDataModule(L.LightningDataModule):
         if scale is not None:
             one_of("data.scale", scale, ("global", "per_series"))
         self.window, self.horizon, self.stride, self.batch_size = window, horizon, stride, batch_size
-        self.split, self.gap, self.missing = list(split), gap, missing
+        if max_gap is not None:
+            nanoseconds(max_gap, "data.max_gap")
+            if gap.policy == "ignore":
+                raise ValueError(
+                    f"data.max_gap={max_gap} has no meaning with data.gap.policy=ignore, which lets windows cross all gaps: "
+                    "leave one of them out"
+                )
+        self.division = Division(list(split), folds, fold, embargo)
+        self.gap, self.max_gap, self.missing = gap, max_gap, missing
         self.sampling = sampling
         self.scale, self.supervision, self.seed, self.num_workers = scale, supervision, seed, num_workers
         self.dtype: torch.dtype = torch.float64
         self._prepared: Prepared | None = None
+        self._form: Form | None = None
         self._position = {"epoch": 0, "batch": 0}
         self._loaded: dict[str, Any] | None = None  # a checkpoint's state that came before `setup`
         self._resumed: dict[str, Any] | None = None  # a checkpoint's state that the next training loader goes on from
@@ -96,21 +116,33 @@ class WindowsDataModule(L.LightningDataModule):
         """The table, and what is known about it."""
         raise NotImplementedError(f"{type(self).__name__} must implement source()")
 
+    def store(self, options: Mapping[str, Any]) -> Store | None:
+        """Where what is made of the source is kept for later runs; None: nowhere.
+
+        options: of `Prepared`, those that the scaled table depends on.
+        """
+        return None
+
     def setup(self, stage: str | None = None) -> None:
         """Reads and prepares everything, once, whatever the stage."""
         if self._prepared is not None:
             return
+        options: dict[str, Any] = {
+            "division": self.division,
+            "gap": self.gap,
+            "max_gap": self.max_gap,
+            "missing": self.missing,
+            "scale": self.scale,
+            "dtype": self.dtype,
+        }
         prepared = Prepared(
-            self.source(),
+            self.source,
             window=self.window,
             horizon=self.horizon,
             stride=self.stride,
-            split=self.split,
-            gap=self.gap,
-            missing=self.missing,
-            scale=self.scale,
             streams=self.batch_size if self.sampling == "contiguous" else None,
-            dtype=self.dtype,
+            store=self.store(options),
+            **options,
         )
         if self._loaded is not None:
             prepared.adopt(_scaler_of(self._loaded))
@@ -137,6 +169,13 @@ class WindowsDataModule(L.LightningDataModule):
     @property
     def n_targets(self) -> int:
         return len(self.target_names)
+
+    @property
+    def form(self) -> Form:
+        """What a model of these data, and a new file for it, must fit."""
+        if self._form is None:
+            self._form = Form.of(self.prepared.source, self.prepared.rows, self.horizon, self.gap)
+        return self._form
 
     @property
     def target_inputs(self) -> tuple[int, ...] | None:
@@ -235,8 +274,9 @@ class WindowsDataModule(L.LightningDataModule):
         return self.prepared.optimal(split)
 
     def state_dict(self) -> dict[str, Any]:
-        """Scaler and position (finished batches) as plain values and tensors."""
-        return {"position": dict(self._position), "order": self._order(), "scaler": self.scaler.state_dict()}
+        """Scaler, position (finished batches) and form as plain values and tensors."""
+        state = {"position": dict(self._position), "order": self._order(), "scaler": self.scaler.state_dict()}
+        return state | {"form": self.form.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over the checkpoint's scaler, and its position if this is for training: not for `trainer.test`."""

@@ -73,7 +73,9 @@ def carried_forward(
     """A copy with the missing values of usable rows replaced by the last one observed."""
     filled = values.copy()
     gone = np.flatnonzero(~observed & usable)
-    filled[gone] = values[last_observed(observed)[gone]]
+    last = last_observed(observed)[gone]
+    # Only a target that is no input may lack any value before it; what stands there is never looked at.
+    filled[gone] = np.where(last >= 0, values[last], 0.0)
     return filled
 
 
@@ -84,18 +86,28 @@ def account_of_missing(
     usable: Bool[np.ndarray, " r"],
     kept_from: Int[np.ndarray, " g"],
     missing: Missing,
+    *,
+    inserted: Bool[np.ndarray, " r"] | None = None,
+    ahead: Sequence[str] = (),
 ) -> list[str]:
     """Sentences: leading rows dropped, then for each column the count and share of missing values, then rows left out.
+
+    Args:
+        inserted: rows that are in no file, of which nothing is missing.
+        ahead: targets whose values are made of later rows: where there are none, nothing is wrong.
 
     Raises:
         ValueError: a value is missing after the leading rows, and the policy is `error`.
     """
-    notes = _account_of_leading(rows, names, observed, kept_from)
+    notes = _account_of_leading(rows, names, observed, kept_from, ahead)
     leading = np.arange(len(rows)) < np.repeat(kept_from, np.diff(rows.offsets))
-    kept = np.flatnonzero(~leading)
+    kept = np.flatnonzero(~leading if inserted is None else ~(leading | inserted))
     for index, name in enumerate(names):
         gone_rows = kept[~observed.column(index)[kept]]
         if not len(gone_rows):
+            continue
+        if name in ahead:
+            notes.append(f"{name}: {len(gone_rows):,} of {len(kept):,} rows have no value and are no target")
             continue
         if missing.policy == "error":
             first = int(gone_rows[0])
@@ -117,7 +129,9 @@ def account_of_missing(
     return notes
 
 
-def _account_of_leading(rows: Rows, names: Sequence[str], observed: Observed, kept_from: Int[np.ndarray, " g"]) -> list[str]:
+def _account_of_leading(
+    rows: Rows, names: Sequence[str], observed: Observed, kept_from: Int[np.ndarray, " g"], ahead: Sequence[str]
+) -> list[str]:
     dropped = [
         (start, first, stop)
         for first, (start, stop) in zip(kept_from.tolist(), pairwise(rows.offsets.tolist()), strict=True)
@@ -127,7 +141,9 @@ def _account_of_leading(rows: Rows, names: Sequence[str], observed: Observed, ke
         return []
     count = sum(first - start for start, first, _ in dropped)
     leading = np.concatenate([np.arange(start, first) for start, first, _ in dropped])
-    gone = ", ".join(name for index, name in enumerate(names) if not observed.column(index)[leading].all())
+    gone = ", ".join(
+        name for index, name in enumerate(names) if name not in ahead and not observed.column(index)[leading].all()
+    )
     where = f" in {len(dropped):,} of {len(rows.series):,} series" if len(rows.series) > 1 else ""
     empty = [rows.series[rows.series_of(start)] for start, first, stop in dropped if first == stop]
     nothing_left = f"; nothing is left of {', '.join(empty)}" if any(empty) else ""

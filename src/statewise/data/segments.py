@@ -31,18 +31,28 @@ class Segments:
         return carried_forward(values, self.observed.column(column), self.usable)
 
 
-def cut(table: Table, gap: Gap, missing: Missing, names: Sequence[str] | None = None) -> Segments:
+def cut(
+    table: Table,
+    gap: Gap,
+    missing: Missing,
+    names: Sequence[str] | None = None,
+    *,
+    max_gap: str | None = None,
+    ahead: Sequence[str] = (),
+) -> Segments:
     """Cuts rows into segments and finds what may be filled, a column at a time.
 
     Args:
         names: the columns that count; None means all.
+        max_gap: the longest jump in time that windows cross (gaps.find_gaps).
+        ahead: targets that are no inputs, made of later rows: one that is missing ends no segment.
 
     Raises:
         ValueError: an infinite value, or a gap or a missing value under the policy `error`.
     """
     rows, names = table.rows, tuple(table.columns if names is None else names)
     n = len(rows)
-    jumps, gap_note = find_gaps(rows, gap)
+    jumps, gap_note = find_gaps(rows, gap, max_gap)
     first_of_stretch = np.zeros(n, dtype=bool)
     first_of_stretch[rows.offsets[:-1][rows.offsets[:-1] < n]] = True
     first_of_stretch[jumps] = True
@@ -54,15 +64,18 @@ def cut(table: Table, gap: Gap, missing: Missing, names: Sequence[str] | None = 
         values = table.read(name)
         _refuse_infinite(rows, name, values)
         there = ~np.isnan(values)
-        observed.add(there)
-        if not observed.complete(len(observed) - 1):
+        # An inserted row has a value to go on with, and none that is a target.
+        observed.add(there if table.inserted is None else there & ~table.inserted)
+        if name not in ahead and not observed.complete(len(observed) - 1):
             filling.see(there)
     usable, missing_notes, kept_from = np.ones(n, dtype=bool), [], rows.offsets[:-1]
     if not all(observed.complete(column) for column in range(len(names))):
         usable = filling.usable
         places = np.append(np.flatnonzero(usable), n)
         kept_from = np.minimum(places[np.searchsorted(places, rows.offsets[:-1])], rows.offsets[1:])
-        missing_notes = account_of_missing(rows, names, observed, usable, kept_from, missing)
+        missing_notes = account_of_missing(
+            rows, names, observed, usable, kept_from, missing, inserted=table.inserted, ahead=ahead
+        )
 
     starts = np.flatnonzero(usable & (first_of_stretch | ~np.append(False, usable[:-1])))
     last = usable & np.append((first_of_stretch | ~usable)[1:], True)[:n]

@@ -8,9 +8,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 PARTS = ("train", "val", "test")
+# Of each part its blocks, as positions [start, stop) on the axis, ascending.
+Blocks = dict[str, tuple[tuple[int, int], ...]]
+_DAY = 86_400 * 10**9
 _FORMS = "three fractions such as [0.7, 0.1, 0.2], three row counts, or two or three ISO dates"
 
 
@@ -47,25 +50,57 @@ def axis_borders(split: Sequence[Any], axis: Shaped[np.ndarray, " n"]) -> tuple[
     return 0, first, second, third
 
 
-def row_borders(
-    borders: tuple[int, int, int, int],
+def in_turn(borders: tuple[int, int, int, int]) -> Blocks:
+    """One block for each part, one after another."""
+    return {name: (block,) for name, block in zip(PARTS, pairwise(borders), strict=True)}
+
+
+def row_blocks(
+    blocks: Blocks,
     axis: Shaped[np.ndarray, " n"],
     clock: Shaped[np.ndarray, " r"],
     offsets: Int[np.ndarray, " g1"],
     kept_from: Int[np.ndarray, " g"],
-) -> Int[np.ndarray, "g 4"]:
-    """The rows where the blocks of each series begin and end, for borders on the common axis.
+) -> dict[str, Int[np.ndarray, "g k 2"]]:
+    """The rows [start, stop) of the blocks of each part in each series, for blocks of the common axis.
 
     Args:
         clock: the place of each row on the axis; sorted within a series, whose rows are offsets[i] to offsets[i + 1].
         kept_from: first row of each series that is not dropped.
     """
-    rows = np.empty((len(kept_from), 4), dtype=np.int64)
+    borders = np.array(sorted({border for part in blocks.values() for block in part for border in block}))
+    inside = borders[borders < len(axis)]
+    rows = np.empty((len(kept_from), len(borders)), dtype=np.int64)
     for series, (start, stop) in enumerate(pairwise(offsets)):
-        for place, border in enumerate(borders):
-            inside = border < len(axis)
-            rows[series, place] = start + np.searchsorted(clock[start:stop], axis[border]) if inside else stop
-    return np.asarray(np.maximum(rows, kept_from[:, None]))
+        rows[series] = stop
+        rows[series, : len(inside)] = start + np.searchsorted(clock[start:stop], axis[inside])
+    rows = np.maximum(rows, kept_from[:, None])
+    return {name: rows[:, np.searchsorted(borders, np.array(part))] for name, part in blocks.items()}
+
+
+def rows_in(blocks: Int[np.ndarray, "g k 2"], count: int, short: int = 0) -> Bool[np.ndarray, " r"]:
+    """Which of `count` rows lie in one of the blocks, the last `short` rows of each block left out."""
+    stops = np.maximum(blocks[..., 1] - short, blocks[..., 0])
+    steps = np.zeros(count + 1, dtype=np.int8)
+    np.add.at(steps, blocks[..., 0].ravel(), 1)
+    np.add.at(steps, stops.ravel(), -1)
+    return np.asarray(np.cumsum(steps, dtype=np.int8, out=steps)[:count] > 0)
+
+
+def refuse_local_moments(split: Sequence[Any], axis: Shaped[np.ndarray, " n"]) -> None:
+    """For times that carry no zone, where none was given: a clock time would cut where nobody knows.
+
+    Raises:
+        ValueError: a date of the split has a clock time, and so have the times.
+    """
+    if axis.dtype.kind != "M" or not (axis.astype(np.int64) % _DAY).any():
+        return
+    for entry in split:
+        if isinstance(entry, str | date) and _moment(entry).astype(np.int64) % _DAY:
+            raise ValueError(
+                f"data.split cuts inside a day, at {str(entry)!r}, but the times of the file carry no time zone: name it "
+                "in data.timezone, such as UTC or Europe/Berlin, or give a day without a clock time"
+            )
 
 
 def _by_date(entries: list[Any], axis: np.ndarray) -> tuple[int, int, int, int]:

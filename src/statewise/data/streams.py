@@ -33,21 +33,30 @@ class Streams:
 
 
 def make_streams(
-    segments: Int[np.ndarray, "k 2"], blocks: Int[np.ndarray, "k 2"], *, window: int, horizon: int, streams: int
+    segments: Int[np.ndarray, "s 2"],
+    blocks: Int[np.ndarray, "s k 2"],
+    *,
+    window: int,
+    horizon: int,
+    streams: int,
+    reach: int = 0,
 ) -> Streams:
-    """The chunks of one block; fewer streams than asked for where there are fewer chunks.
+    """The chunks of some blocks; fewer streams than asked for where there are fewer chunks.
 
     Args:
         segments: rows [start, stop) of each segment.
-        blocks: rows [start, stop) of the block in the series of each segment.
+        blocks: rows [start, stop) of the blocks in the series of each segment, ascending.
+        reach: rows after a target's own that its value is made of.
 
     Raises:
         ValueError: there is no chunk.
     """
-    first = np.maximum(segments[:, 0], blocks[:, 0])
-    rows = np.maximum(np.minimum(segments[:, 1], blocks[:, 1]) - first, 0)
-    # The last chunk of a segment is followed by its targets, as every window is.
-    chunks = np.maximum(rows - horizon, 0) // window
+    # What a segment and a block have in common: a chunk crosses neither's end.
+    first = np.maximum(segments[:, None, 0], blocks[..., 0]).ravel()
+    rows = np.maximum(np.minimum(segments[:, None, 1], blocks[..., 1]).ravel() - first, 0)
+    # The last chunk is followed by its targets and what they reach, as every window is.
+    after = horizon + reach
+    chunks = np.maximum(rows - after, 0) // window
     if not chunks.any():
         raise ValueError(
             f"no chunk of data.window={window} rows and data.horizon={horizon} after them fits into the train part: choose a "
@@ -57,7 +66,7 @@ def make_streams(
     place = np.arange(chunks.sum()) - np.repeat(before, chunks)
     starts = np.repeat(first, chunks) + window * place
     order, fresh = deal(starts, window=window, streams=streams)
-    left_out = int((rows - window * chunks - horizon * (chunks > 0)).sum())
+    left_out = int((rows - window * chunks - after * (chunks > 0)).sum())
     return Streams(starts[order], fresh[order], min(streams, len(starts)), left_out)
 
 
