@@ -85,6 +85,34 @@ def test_the_verdict_and_every_finding_are_said(said: Said) -> None:
     assert cells(said(summary()), "training") == ["healthy"]
 
 
+def of_returns() -> dict[str, Any]:
+    errors = {"mse": 1.0, "mae": 1.0, "mse_per_target": [1.0] * 2, "mae_per_target": [1.0] * 2}
+    step = {
+        "information_coefficient": {"value": 0.04, "se": 0.01},
+        "rank_correlation": {"value": None, "se": 0.01},
+        "directional_accuracy": {"value": 0.51, "se": None},
+        "r2_against_zero": {"value": 0.001, "se": 0.003},
+    }
+    earned = {
+        "turnover": 0.5,
+        "mean_return": 0.002,
+        "mean_return_after_cost": 0.0015,
+        "sharpe": 0.1,
+        "sharpe_after_cost": 0.05,
+    }
+    return dict(
+        errors_on_test(
+            ["first", "second"],
+            errors,
+            errors,
+            rank_correlation={"value": 0.05, "se": 0.01},
+            r2_against_zero={"value": 0.002, "se": 0.001},
+            returns_per_target={name: [{"step": 1, **step}, {"step": 2, **step}] for name in ("first", "second")},
+            trading={"first": earned},
+        )
+    )
+
+
 def test_known_answers_are_said_beside_what_was_found(said: Said) -> None:
     errors = {"mse": 1.0, "mae": 1.0, "mse_per_target": [1.0], "mae_per_target": [1.0]}
     market = errors_on_test(
@@ -130,3 +158,20 @@ def test_the_best_job_that_went_well_is_stressed() -> None:
     table = console.sweep_table(rows)
     assert [row.style for row in table.rows] == [None, "bold", None]
     assert [row.style for row in console.sweep_table(rows[2:]).rows] == [None]
+
+
+def test_returns_and_trading_have_tables_of_their_own(said: Said) -> None:
+    lines = said(summary(test=of_returns()))
+    assert " ".join(cells(lines, "rank correlation")) == "0.05000, ± 0.01000 (standard error)"
+    assert cells(lines, "r2 against zero")[0] == "0.00200,"
+    assert " ".join(cells(lines, "second, step 2")) == "0.04000 ± 0.01000 – ± 0.01000 0.51000 0.00100 ± 0.00300"
+    assert cells(lines[-9:], "first") == ["0.50000", "0.00200", "0.00150", "0.10000", "0.05000"]
+
+
+def test_both_r2_of_a_level_are_said_and_never_one_alone(said: Said) -> None:
+    errors = {"mse": 1.0, "mae": 1.0, "mse_per_target": [1.0] * 2, "mae_per_target": [1.0] * 2}
+    r2 = {"first": {"r2": 0.99, "r2_against_last_value": -0.25}, "second": {"r2": 0.98, "r2_against_last_value": None}}
+    lines = said(summary(test=errors_on_test(["first", "second"], errors, errors, r2_of_levels=r2)))
+    assert any(line.split()[-5:] == ["R2", "R2", "against", "last", "value"] for line in lines)
+    assert cells(lines, "first")[-2:] == ["0.99000", "-0.25000"]
+    assert "0.98000" not in cells(lines, "second")

@@ -15,12 +15,11 @@ from statewise.metrics import (
     LOSSES,
     MaskedErrors,
     MaskedMean,
-    directional_accuracy,
     elementwise_loss,
     errors,
-    information_coefficient,
     masked_mean,
     observed_error,
+    r2_of_levels,
 )
 
 
@@ -129,43 +128,22 @@ def test_a_misspelt_loss_is_refused_with_the_nearest_name():
         elementwise_loss("hubert")
 
 
-def test_the_information_coefficient_is_the_pooled_correlation_of_observed_entries():
+def test_levels_have_an_r2_beside_the_one_against_the_last_value():
     rng = np.random.default_rng(0)
-    target = rng.normal(size=(500, 1, 2))
-    prediction = 0.5 * target + rng.normal(size=target.shape)
-    observed = rng.random(target.shape) < 0.8
-    result = information_coefficient(torch.as_tensor(prediction), target, observed)
-    assert result["value"] == pytest.approx(np.corrcoef(prediction[observed], target[observed])[0, 1], rel=1e-12)
-    assert result["se"] == pytest.approx(1 / np.sqrt(observed.sum() - 1))
-    scaled = information_coefficient(prediction * 1e-170, target * 1e170, observed)
-    assert scaled["value"] == pytest.approx(result["value"], rel=1e-12)
+    price = 1000 + rng.normal(size=(2, 400)).cumsum(1)
+    target, last = price.T[1:, None], price.T[:-1, None]
+    observed = rng.random(target.shape) < 0.9
+    perfect, naive = r2_of_levels(target, target, observed, last)[0], r2_of_levels(last, target, observed, last)[1]
+
+    assert perfect == {"r2": 1.0, "r2_against_last_value": 1.0}
+    assert naive["r2"] > 0.9
+    assert naive["r2_against_last_value"] == 0.0
+    truth = target[..., 0][observed[..., 0]]
+    by_hand = 1 - np.mean((last[..., 0][observed[..., 0]] - truth) ** 2) / np.var(truth)
+    assert r2_of_levels(last, target, observed, last)[0]["r2"] == pytest.approx(by_hand)
 
 
-def test_the_standard_error_is_the_spread_of_the_coefficient_of_unrelated_series():
-    rng = np.random.default_rng(1)
-    seen = np.ones((50, 1), dtype=bool)
-    draws = [information_coefficient(*rng.normal(size=(2, 50, 1)), seen) for _ in range(2000)]
-    assert np.std([draw["value"] for draw in draws]) == pytest.approx(draws[0]["se"], rel=0.06)
-    coins = [directional_accuracy(*rng.normal(size=(2, 50, 1)), seen) for _ in range(2000)]
-    assert np.std([coin["value"] for coin in coins]) == pytest.approx(coins[0]["se"], rel=0.06)
-
-
-def test_a_constant_forecast_has_no_information_coefficient():
-    seen = np.ones((5, 1), dtype=bool)
-    assert np.isnan(information_coefficient(np.zeros((5, 1)), np.arange(5.0)[:, None], seen)["value"])
-    assert np.isnan(information_coefficient(np.zeros((5, 1)), np.zeros((5, 1)), ~seen)["se"])
-
-
-def test_directional_accuracy_counts_signs_of_outcomes_that_are_not_zero():
-    target = np.array([[1.0], [-1.0], [0.0], [2.0], [5.0]])
-    prediction = np.array([[0.1], [0.1], [1.0], [0.0], [-9.0]])
-    observed = np.array([[True], [True], [True], [True], [False]])
-    result = directional_accuracy(prediction, target, observed)
-    assert result["value"] == pytest.approx((1 + 0 + 0.5) / 3)
-    assert result["se"] == pytest.approx(0.5 / np.sqrt(3))
-    assert np.isnan(directional_accuracy(prediction, np.zeros_like(target), observed)["value"])
-
-
-def test_shapes_that_differ_are_refused_not_broadcast():
-    with pytest.raises(ValueError, match=r"must have one shape, got \[4, 1\], \[4\], \[4\]"):
-        information_coefficient(np.zeros((4, 1)), np.zeros(4), np.ones(4, dtype=bool))
+def test_a_level_that_never_moves_or_was_never_seen_has_no_r2():
+    constant, seen = np.ones((5, 1, 1)), np.ones((5, 1, 1), dtype=bool)
+    assert np.isnan(list(r2_of_levels(constant, constant, seen, constant)[0].values())).all()
+    assert np.isnan(list(r2_of_levels(constant, constant, ~seen, constant)[0].values())).all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from statewise import figures, report, runs
-from statewise.summary import errors_on_test, summarise
+from statewise.summary import RETURN_FIGURES, errors_on_test, summarise
 
 FINDING = {
     "id": "graph-cut",
@@ -179,6 +179,33 @@ def test_known_answers_are_shown_where_the_data_has_them(bare: Path) -> None:
     assert page.row("information coefficient") == ["information coefficient", "0.09500", "± 0.00500", "0.10000"]
     assert page.row("best possible")[1] == "0.99000"
     assert "1.01 % above the best possible predictor (0.99000)" in text
+
+
+def test_figures_of_returns_and_of_levels_are_shown(bare: Path) -> None:
+    errors = {"mse": 0.99, "mae": 0.7, "mse_per_target": [0.99] * 2, "mae_per_target": [0.7] * 2}
+    step = {key: {"value": 0.02, "se": 0.005} for key in RETURN_FIGURES}
+    test = errors_on_test(
+        ["a", "b"],
+        errors,
+        errors,
+        **step,
+        returns_per_target={name: [{"step": 1, **step}] for name in "ab"},
+        trading={"a": {"turnover": 0.5, "sharpe": 0.11, "sharpe_after_cost": None}},
+    )
+    runs.write_json(bare / runs.SUMMARY, summary(test=test))
+    text = report.build_report(bare).read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.row("r2 against zero") == ["r2 against zero", "0.02000", "± 0.00500"]
+    assert "Forecasts of returns" in text
+    assert "Against the known answer" not in text
+    assert "0.02000 ± 0.00500" in text
+    assert all(words in text for words in ("Each target of returns", "Trading, per row", "Sharpe ratio", "0.11000"))
+
+    r2 = {"a": {"r2": 0.97, "r2_against_last_value": -0.1}, "b": {"r2": 0.96, "r2_against_last_value": None}}
+    runs.write_json(bare / runs.SUMMARY, summary(test=errors_on_test(["a", "b"], errors, errors, r2_of_levels=r2)))
+    text = report.build_report(bare).read_text(encoding="utf-8")
+    assert Page(text).row("a")[-2:] == ["0.97000", "-0.10000"]
+    assert "0.96000" not in text
 
 
 def test_findings_are_listed_and_everything_is_escaped(bare: Path) -> None:

@@ -85,6 +85,8 @@ def test_market_figures_appear_only_where_they_are_given() -> None:
     assert "information_coefficient" not in plain
     assert market["information_coefficient"]["planted"] == 0.1
     assert "directional_accuracy" not in market
+    with pytest.raises(TypeError, match="no figure 'sharpe'"):
+        summaries.errors_on_test(["r", "s"], scores(), scores(), sharpe=1.0)
 
 
 @pytest.mark.parametrize(

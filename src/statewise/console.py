@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from statewise.summary import number, percent, result_rows, verdict_on_result
+from statewise.returns_tables import R2_HEADER, Rows, each_return, r2_cells, trading
+from statewise.summary import RETURN_FIGURES, number, percent, result_rows, verdict_on_result
 
 MIN_WIDTH = 100
 PIPE_WIDTH = 160
@@ -27,10 +28,10 @@ def console() -> Console:
     return Console(highlight=False, width=width)
 
 
-def results_table(summary: Mapping[str, Any]) -> Table:
-    """Model, baselines and floor: errors on the same test rows and skill against the best baseline."""
+def results_table(summary: Mapping[str, Any], rows: str = "test rows") -> Table:
+    """Model, baselines and floor: errors on the same rows and skill against the best baseline."""
     table = _table()
-    table.add_column(Text(f"{summary['data']}, test rows, scaled units"), no_wrap=True)
+    table.add_column(Text(f"{summary['data']}, {rows}, scaled units"), no_wrap=True)
     for name in ("MSE", "MAE", "skill"):
         table.add_column(name, justify="right", no_wrap=True)
     for index, row in enumerate(result_rows(summary)):
@@ -46,30 +47,52 @@ def targets_table(summary: Mapping[str, Any]) -> Table | None:
         return None
     table = _table()
     table.add_column("each target", no_wrap=True)
-    for name in ("MSE", "MAE", "MSE, original units", "MAE, original units"):
+    beside = {name: r2_cells(summary["test"], name) for name in per_target}
+    for name in ("MSE", "MAE", "MSE, original units", "MAE, original units", *(R2_HEADER if any(beside.values()) else ())):
         table.add_column(name, justify="right", no_wrap=True)
     for name, errors in per_target.items():
         keys = ("mse", "mae", "mse_original_units", "mae_original_units")
-        table.add_row(Text(name), *(number(errors[key]) for key in keys))
+        table.add_row(Text(name), *(number(errors[key]) for key in keys), *beside[name])
     return table
 
 
-def print_results(summary: Mapping[str, Any], folder: Path | str, *, to: Console | None = None) -> None:
-    """The end of a run: the table, the result in a sentence, the verdict on the training, and where everything is."""
-    to = to or console()
+def figures_table(rows: Rows | None) -> Table | None:
+    """Rows of text as a table; None stays None."""
+    if rows is None:
+        return None
+    table = _table()
+    table.add_column(rows.title, no_wrap=True)
+    for name in rows.header:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, *cells in rows.cells:
+        table.add_row(Text(name), *cells)
+    return table
+
+
+def print_figures(summary: Mapping[str, Any], rows: str = "test rows", *, to: Console) -> None:
+    """The tables of errors on some rows, the result in a sentence, and the figures of returns."""
     if summary["test"]["mse"] is not None:
-        for table in (results_table(summary), targets_table(summary)):
+        test = summary["test"]
+        of_returns = figures_table(each_return(test)), figures_table(trading(test))
+        for table in (results_table(summary, rows), targets_table(summary), *of_returns):
             if table is not None:
                 to.print(table)
                 to.print()
-    _line(to, "result", verdict_on_result(summary))
-    for key in ("information_coefficient", "directional_accuracy"):
+    verdict = verdict_on_result(summary)
+    _line(to, "result", verdict if rows == "test rows" else verdict.replace("Test MSE", f"MSE on {rows}"))
+    for key in RETURN_FIGURES:
         entry = summary["test"].get(key)
         if entry:
             parts = [number(entry.get("value"))]
             parts += [f"± {number(entry['se'])} (standard error)"] if entry.get("se") is not None else []
             parts += [f"planted {number(entry['planted'])}"] if entry.get("planted") is not None else []
             _line(to, key, ", ".join(parts))
+
+
+def print_results(summary: Mapping[str, Any], folder: Path | str, *, to: Console | None = None) -> None:
+    """The end of a run: the table, the result in a sentence, the verdict on the training, and where everything is."""
+    to = to or console()
+    print_figures(summary, to=to)
     if summary.get("identification"):
         found = (f"{key.replace('_', ' ')} {number(value)}" for key, value in summary["identification"].items())
         _line(to, "identification", ", ".join(found))

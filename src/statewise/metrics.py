@@ -180,42 +180,27 @@ def errors(prediction: Any, target: Any, observed: Any) -> dict[str, Tensor]:
     return result
 
 
-def information_coefficient(prediction: Any, target: Any, observed: Any) -> dict[str, float]:
-    """Pearson's correlation between forecasts and outcomes, over all observed entries of all targets together.
+def r2_of_levels(prediction: Any, target: Any, observed: Any, last_value: Any) -> list[dict[str, float]]:
+    """Of each target, 1 - MSE / variance, and beside it 1 - MSE / the MSE of the last value.
 
-    ``se`` is the correlation's standard deviation if there is no relation, 1 / sqrt(n - 1): a value within two of it is
-    nothing found. ``value`` is NaN where a correlation is not defined: fewer than two entries, or a constant forecast.
+    The first is near 1 for any forecast of a price, because the price of tomorrow is nearly that of today: it is worth
+    nothing without the second. NaN where a target was never observed or does not vary.
+
+    Args:
+        prediction, target, observed, last_value: ``[..., m]``, of one shape.
     """
-    p, t = _observed_pairs(prediction, target, observed)
-    if p.size < 2:
-        return {"value": math.nan, "se": math.nan}
-    se = 1.0 / math.sqrt(p.size - 1)
-    if np.ptp(p) == 0.0 or np.ptp(t) == 0.0:
-        return {"value": math.nan, "se": se}
-    p, t = p - p.mean(), t - t.mean()
-    # Scaled first: the squares of returns of 1e-160 would underflow.
-    p, t = p / np.abs(p).max(), t / np.abs(t).max()
-    return {"value": float(p @ t / math.sqrt((p @ p) * (t @ t))), "se": se}
-
-
-def directional_accuracy(prediction: Any, target: Any, observed: Any) -> dict[str, float]:
-    """The share of non-zero outcomes whose sign was forecast; a forecast of 0 takes no side and counts half.
-
-    Give original units: a sign says nothing after a mean was subtracted. ``se`` is the share's standard deviation for a
-    forecast by coin, 1 / (2 sqrt(n)). Both are NaN where no outcome differs from 0.
-    """
-    p, t = _observed_pairs(prediction, target, observed)
-    p, t = p[t != 0.0], t[t != 0.0]
-    if t.size == 0:
-        return {"value": math.nan, "se": math.nan}
-    right = 0.5 + 0.5 * np.sign(p) * np.sign(t)
-    return {"value": float(right.mean()), "se": 0.5 / math.sqrt(t.size)}
-
-
-def _observed_pairs(prediction: Any, target: Any, observed: Any) -> tuple[np.ndarray, np.ndarray]:
-    p, t = (np.asarray(values, dtype=np.float64) for values in (prediction, target))
+    p, t, last = (np.asarray(values, dtype=np.float64) for values in (prediction, target, last_value))
     mask = np.asarray(observed, dtype=bool)
-    if not p.shape == t.shape == mask.shape:
-        shapes = [list(array.shape) for array in (p, t, mask)]
-        raise ValueError(f"prediction, target and observed must have one shape, got {', '.join(map(str, shapes))}")
-    return p[mask], t[mask]
+    found = []
+    for j in range(mask.shape[-1]):
+        seen = mask[..., j]
+        truth = t[..., j][seen]
+        error = np.mean((p[..., j][seen] - truth) ** 2) if len(truth) else math.nan
+        of_last = np.mean((last[..., j][seen] - truth) ** 2) if len(truth) else math.nan
+        variance = truth.var() if len(truth) else math.nan
+        found.append({"r2": _saved(error, variance), "r2_against_last_value": _saved(error, of_last)})
+    return found
+
+
+def _saved(error: float, reference: float) -> float:
+    return float(1.0 - error / reference) if reference > 0.0 else math.nan

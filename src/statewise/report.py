@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 from statewise import page_parts as parts
 from statewise import runs
 from statewise.health_page import health_card
-from statewise.summary import number, percent, result_rows, verdict_on_result
+from statewise.returns_tables import R2_HEADER, each_return, r2_cells, trading
+from statewise.summary import RETURN_FIGURES, number, percent, result_rows, verdict_on_result
 
 IDENTIFICATION = {
     "eigenvalue_error": "largest error of an eigenvalue",
@@ -41,7 +42,7 @@ def page(run: runs.Run) -> str:
     unhealthy = summary is not None and summary["status"] == "unhealthy"
     sections = [_head(run), _fault(summary or {}), health if unhealthy else ""]
     if summary is not None:
-        sections += [_results(summary), _known_answers(summary), _targets(summary)]
+        sections += [_results(summary), _known_answers(summary), _returns(summary), _targets(summary)]
     sections += [
         parts.card("Pictures", parts.drawn(pictures(run))),
         "" if unhealthy else health,
@@ -161,7 +162,7 @@ def _known_answers(summary: Mapping[str, Any]) -> str:
     rows = []
     for key, value in (summary.get("identification") or {}).items():
         rows.append((IDENTIFICATION.get(key, key.replace("_", " ")), number(value), "", "0"))
-    for key in ("information_coefficient", "directional_accuracy"):
+    for key in RETURN_FIGURES:
         entry = summary["test"].get(key)
         if entry:
             error = f"± {number(entry.get('se'))}" if entry.get("se") is not None else ""
@@ -170,16 +171,31 @@ def _known_answers(summary: Mapping[str, Any]) -> str:
     header = ("", "found", "standard error", "true")
     kept = [index for index in range(4) if index == 0 or any(row[index] for row in rows)]
     table = parts.table([header[index] for index in kept], [[row[index] for index in kept] for row in rows])
-    return parts.card("Against the known answer", table if rows else "")
+    known = summary.get("identification") or any(row[3] for row in rows)
+    return parts.card("Against the known answer" if known else "Forecasts of returns", table if rows else "")
+
+
+def _returns(summary: Mapping[str, Any]) -> str:
+    """Each target of returns where there are several, and what trading them would have earned."""
+    cards = ""
+    for found in (each_return(summary["test"]), trading(summary["test"])):
+        if found is not None:
+            cards += parts.card(found.title.capitalize(), parts.table(("", *found.header), found.cells))
+    return cards
 
 
 def _targets(summary: Mapping[str, Any]) -> str:
     columns = ("mse", "mae", "mse_original_units", "mae_original_units")
     test = summary["test"]
-    rows = [(name, *(number(errors[key]) for key in columns)) for name, errors in test["per_target"].items()]
+    beside = {name: r2_cells(test, name) for name in test["per_target"]}
+    extra = R2_HEADER if any(beside.values()) else ()
+    rows = [
+        (name, *(number(errors[key]) for key in columns), *(beside[name] or [""] * len(extra)))
+        for name, errors in test["per_target"].items()
+    ]
     if len(rows) > 1:
-        rows.append(("mean", *(number(test[key]) for key in columns)))
-    header = ("target", "MSE", "MAE", "MSE, original units", "MAE, original units")
+        rows.append(("mean", *(number(test[key]) for key in columns), *[""] * len(extra)))
+    header = ("target", "MSE", "MAE", "MSE, original units", "MAE, original units", *extra)
     table = parts.table(header, rows, marked=len(rows) - 1 if len(rows) > 1 else None)
     return parts.card("Errors of each target", table if rows else "")
 

@@ -26,6 +26,7 @@ from statewise.models.baselines import Baselines, floor
 from statewise.models.forecaster import Forecaster
 from statewise.report import build_report
 from statewise.task import Forecasting
+from statewise.trading import Trading
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class RunRecord:
         self.status = "failed"
         self.message: str | None = None
         self.baselines: Baselines | None = None
+        self.trading = Trading()
         self._seconds: dict[str, float] = {}
         self._parameters: int | None = None
         self._fault: Injected | None = None
@@ -99,7 +101,7 @@ class RunRecord:
         )
         figures = identification_figures(task.model, datamodule) if isinstance(task.model, Forecaster) else None
         self._results = {
-            "test": test_figures(datamodule, task),
+            "test": test_figures(datamodule, task, trading=self.trading, last_value=self._last_value()),
             "floor": floor(datamodule),
             "identification": figures,
         }
@@ -146,6 +148,10 @@ class RunRecord:
             console.print_results(result, self.folder)
         else:
             log.info("the run folder: %s", self.folder)
+
+    def _last_value(self) -> np.ndarray | None:
+        found = self.baselines.results["last_value"] if self.baselines else None
+        return None if found is None else found.predictions
 
     def _baseline_errors(self) -> dict[str, summary.Errors | None]:
         found = self.baselines.results if self.baselines else {}

@@ -74,6 +74,15 @@ class Task:
 
 
 @dataclass
+class Evaluate:
+    """What forecasts of returns would have earned: `statewise.trading.Trading`."""
+
+    cost: float | None = None
+    position: str = "sign"
+    periods_per_year: float | None = None
+
+
+@dataclass
 class Hardware:
     """Where and how precisely a run computes: `lightning.Trainer`'s arguments of the same names."""
 
@@ -122,6 +131,7 @@ class Train:
     """The whole configuration; the nodes of type Any are filled by their groups, each with its own schema."""
 
     task: Task = field(default_factory=Task)
+    evaluate: Evaluate = field(default_factory=Evaluate)
     data: Any = MISSING
     model: Any = MISSING
     optimizer: Any = MISSING

@@ -4,10 +4,11 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 STATUSES = ("ok", "diverged", "unhealthy", "failed", "interrupted")
 BASELINES = ("last_value", "zero", "linear")
+RETURN_FIGURES = ("information_coefficient", "rank_correlation", "directional_accuracy", "r2_against_zero")
 VERSIONED = ("statewise", "torch", "lightning", "hydra-core", "omegaconf", "torchmetrics", "polars", "numpy", "scipy")
 
 
@@ -24,11 +25,21 @@ class TargetErrors(Errors):
 
 
 class RunErrors(TargetErrors):
-    """Errors on the test rows: unweighted means over the targets, then every target by its name."""
+    """Errors on the test rows: unweighted means over the targets, then every target by its name.
+
+    Levels have `r2_of_levels`, each target's R2 beside the one against the last value. Returns have the four figures of
+    returns.py (each a value and its standard error), the same for each target and step where there are several, and the
+    figures of trading.py for each target where evaluate.cost is set.
+    """
 
     per_target: dict[str, TargetErrors]
+    r2_of_levels: NotRequired[dict[str, dict[str, float | None]]]
     information_coefficient: NotRequired[dict[str, float | None]]
+    rank_correlation: NotRequired[dict[str, float | None]]
     directional_accuracy: NotRequired[dict[str, float | None]]
+    r2_against_zero: NotRequired[dict[str, float | None]]
+    returns_per_target: NotRequired[dict[str, list[dict[str, Any]]]]
+    trading: NotRequired[dict[str, dict[str, float | None]]]
 
 
 class Summary(TypedDict):
@@ -92,13 +103,12 @@ def errors_on_test(
     names: Sequence[str],
     scaled: Mapping[str, Any],
     original: Mapping[str, Any],
-    *,
-    information_coefficient: Mapping[str, float | None] | None = None,
-    directional_accuracy: Mapping[str, float | None] | None = None,
+    **figures: Any,
 ) -> RunErrors:
     """The `test` part of the summary from two results of MaskedErrors.compute(), in scaled and in original units.
 
-    A target without one observed value (NaN) becomes null. The two market figures appear only where they are given.
+    A target without one observed value (NaN) becomes null. The figures that not every run has (those of `RunErrors` that are
+    not required) appear only where they are given.
     """
     per_target: dict[str, TargetErrors] = {}
     for j, name in enumerate(names):
@@ -115,11 +125,10 @@ def errors_on_test(
         "mae_original_units": plain(float(original["mae"])),
         "per_target": per_target,
     }
-    if information_coefficient is not None:
-        errors["information_coefficient"] = plain(information_coefficient)
-    if directional_accuracy is not None:
-        errors["directional_accuracy"] = plain(directional_accuracy)
-    return errors
+    unknown = sorted(set(figures) - RunErrors.__optional_keys__)
+    if unknown:
+        raise TypeError(f"errors_on_test has no figure {unknown[0]!r}")
+    return cast(RunErrors, {**errors, **plain(figures)})
 
 
 def summarise(

@@ -212,7 +212,7 @@ class Forecasting(L.LightningModule):
         self.original_errors_of_test.reset()
         self._collected = []
         tell_scale = getattr(getattr(self.trainer, "datamodule", None), "target_scale", None)
-        self._original_scale = torch.as_tensor(tell_scale("test"), dtype=torch.float64) if tell_scale else None
+        self._original_scale = torch.tensor(tell_scale("test"), dtype=torch.float64) if tell_scale else None
 
     def on_test_epoch_end(self) -> None:
         self.test_predictions = torch.cat(self._collected)

@@ -69,7 +69,7 @@ def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
 
     launched_from = Path(get_original_cwd())
     if path := OmegaConf.select(config, "data.path"):
-        config.data.path = os.path.join(launched_from, path)
+        config.data.path = _from(launched_from, path) if isinstance(path, str) else [_from(launched_from, p) for p in path]
     if config.resume:
         config.resume = str(find_checkpoint(config.resume, launched_from))
         entry = read_checkpoint(Path(config.resume))[ENTRY]
@@ -79,6 +79,11 @@ def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
     OmegaConf.save(config, job.folder / ".hydra" / "config.yaml")
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     return plain
+
+
+def _from(folder: Path, path: str) -> str:
+    """The path, or pattern, as it means the same in any folder."""
+    return os.path.join(folder, os.path.expanduser(path))
 
 
 def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
@@ -92,6 +97,7 @@ def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
     from statewise.checkpoints import describe, read_checkpoint
     from statewise.models.baselines import evaluate_baselines
     from statewise.resume import refuse_resume
+    from statewise.trading import Trading
 
     quieten_lightning()
     stopping: Stopping | None = None
@@ -107,6 +113,8 @@ def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
         with record.phase("setup"), refusals():
             datamodule, task, named, fault = assembly.assemble(config)
             record.describe(datamodule, task.model, fault)
+            record.trading = Trading(**record.config.get("evaluate", {}))
+            record.trading.check(datamodule.target_names, datamodule.targets_are_levels)
             checkpoints = BestAndLast(
                 job.folder / "checkpoints",
                 describe(record.config, job.overrides),

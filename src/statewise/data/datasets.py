@@ -1,5 +1,7 @@
 """The data sets of conf/data: each says where its table comes from, the data module does the rest."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +9,15 @@ import numpy as np
 import polars as pl
 from hydra.core.hydra_config import HydraConfig
 
+from statewise.choices import one_of
+from statewise.data.cache import POLICIES, cache_folder
 from statewise.data.datamodule import WindowsDataModule
+from statewise.data.features.targets import needed_columns, select
+from statewise.data.files import find_files
+from statewise.data.kept import Store
 from statewise.data.market import bar_features, market_bars
 from statewise.data.reading import Reading
+from statewise.data.regular import on_grid
 from statewise.data.sample_and_hold import COLUMNS, sample_and_hold
 from statewise.data.samples import CHANNELS, air_quality
 from statewise.data.source import Source
@@ -34,11 +42,15 @@ class File(WindowsDataModule):
 
     Args:
         path: relative ones mean `folder`.
-        features: the input columns; None takes all numeric ones.
-        targets: the columns to predict; None takes the features.
+        features: the input columns, by name or by expression (features/functions.py); None takes all numeric ones.
+        targets: what to predict: columns, or returns and differences over the next rows (features/targets.py); None takes
+            the features.
         folder: None is the folder where the command was started.
         time, series, names, separator, decimal, thousands, null_values, header, skip, day_first, timezone, bar_label,
             duplicates: what the file does not say itself (`statewise.data.reading.Reading`).
+        cache: whether the scaled values are kept for the next run with the same files and options: `auto` where that saves
+            time, `on`, or `off`.
+        cache_folder: where; relative ones mean `folder`. None is $STATEWISE_CACHE, else the user's cache folder.
     """
 
     def __init__(
@@ -62,6 +74,8 @@ class File(WindowsDataModule):
         timezone: str | None = None,
         bar_label: str = "start",
         duplicates: str = "error",
+        cache: str = "auto",
+        cache_folder: str | None = None,
         **windows: Any,
     ) -> None:
         super().__init__(window=window, **windows)
@@ -82,19 +96,37 @@ class File(WindowsDataModule):
             bar_label=bar_label,
             duplicates=duplicates,
         )
+        one_of("data.cache", cache, POLICIES)
+        self.cache, self.cache_folder = cache, cache_folder
         self.features = None if features is None else tuple(features)
         self.targets = None if targets is None else tuple(targets)
 
-    def source(self) -> Source:
-        columns = None if self.features is None else dict.fromkeys((*self.features, *(self.targets or ())))
-        table = read_table(
+    def store(self, options: Mapping[str, Any]) -> Store | None:
+        if self.cache == "off":
+            return None
+        start = self._start()
+        files = find_files(self.path, start)
+        own = {"reading": self.reading, "features": self.features, "targets": self.targets}
+        chosen = None if self.cache_folder is None else start / Path(self.cache_folder).expanduser()
+        return Store(files, {**options, **own}, cache_folder(chosen), always=self.cache == "on")
+
+    def _start(self) -> Path:
+        """The folder that relative paths mean."""
+        return launch_folder() if self.folder is None else Path(self.folder)
+
+    def table(self) -> Table:
+        """The rows of the files, before anything is inserted or derived."""
+        return read_table(
             self.path,
-            folder=launch_folder() if self.folder is None else Path(self.folder),
-            columns=None if columns is None else list(columns),
+            folder=self._start(),
+            columns=None if self.features is None else partial(needed_columns, self.features, self.targets),
             reading=self.reading,
         )
-        features = table.columns if self.features is None else self.features
-        return Source(table, features=features, targets=features if self.targets is None else self.targets)
+
+    def source(self) -> Source:
+        # Before anything is derived: a return over an inserted row is one over its carried price.
+        table, _ = on_grid(self.table(), self.gap)
+        return select(table, self.features, self.targets, timezone=self.reading.timezone)
 
 
 class LTI(WindowsDataModule):
