@@ -25,6 +25,7 @@ from statewise.carried import require_state
 from statewise.checkpoints import AtomicCheckpointIO
 from statewise.choices import at_least
 from statewise.data.datamodule import WindowsDataModule
+from statewise.data.form import Form
 from statewise.faults import Injected, inject
 from statewise.optim import fused_allowed
 from statewise.task import Forecasting
@@ -62,15 +63,15 @@ def build_data(config: DictConfig) -> WindowsDataModule:
     return datamodule
 
 
-def build_model(config: DictConfig, datamodule: WindowsDataModule) -> nn.Module:
-    """The model, in the precision of its weights; the data say how wide it is."""
+def build_model(config: DictConfig, data: WindowsDataModule | Form) -> nn.Module:
+    """The model, in the precision of its weights; the data, or their form, say how wide it is."""
     dtype = DTYPES.get(config.hardware.precision, torch.float32)
     model: nn.Module = instantiate(config.model)(
-        n_features=datamodule.n_features,
-        n_outputs=datamodule.horizon * datamodule.n_targets,
-        horizon=datamodule.horizon,
-        target_inputs=datamodule.target_inputs,
-        targets_are_levels=datamodule.targets_are_levels,
+        n_features=data.n_features,
+        n_outputs=data.horizon * data.n_targets,
+        horizon=data.horizon,
+        target_inputs=data.target_inputs,
+        targets_are_levels=data.targets_are_levels,
     )
     return model.to(dtype)
 

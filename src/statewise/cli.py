@@ -50,9 +50,116 @@ def check(
     raise typer.Exit(main(overrides or []))
 
 
+@app.command(
+    "data",
+    context_settings={"ignore_unknown_options": True},
+    short_help="What is in these files, what is odd, and would training begin?",
+)
+def data(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH|KEY=VALUE", help="Files, folders or patterns; KEY=VALUE as for `python train.py`"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object on standard output")] = False,
+    leak_audit: Annotated[
+        bool, typer.Option("--leak-audit", help="Change later values, and see whether what trains notices; takes a while")
+    ] = False,
+) -> None:
+    """Look at files as a run would read them, and say what a run would do with them; nothing is trained and nothing is kept.
+
+    What was understood (columns, time zone, frequency, series), what is odd, how many windows train, val and test would get
+    and why windows are lost. Everything is read with the configuration of `statewise train data=file data.path=PATH`.
+
+    \b
+    Exit code  0  training would begin
+               1  the leak audit found a leak
+               2  training would refuse: the last line says why, and which key helps
+
+    \b
+    statewise data bars.csv
+    statewise data 'bars/*.parquet' data.window=96 data.horizon=96
+    statewise data bars.csv data.timezone=Europe/Berlin data.day_first=true
+    statewise data bars.csv --json                        for a program
+    statewise data bars.csv --leak-audit model=mamba2     does anything see the future?
+    """
+    from statewise.examine import main
+
+    raise typer.Exit(main(arguments or [], as_json=as_json, leak_audit=leak_audit))
+
+
+@app.command("predict", short_help="A trained model on a new file, or on bars as they come")
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder: outputs/<date>/<time>")],
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[data.KEY=VALUE]...", help="How the file is written, where that is not as in the run's own"),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="The new file, a folder of files or a pattern")] = None,
+    out: Annotated[Path, typer.Option(help="The file to write, .parquet or .csv")] = Path("predictions.parquet"),
+    stream: Annotated[bool, typer.Option("--stream", help="Bars from standard input, predictions to standard output")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse what else is warned of")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object on standard output")] = False,
+) -> None:
+    """Predict with the best checkpoint of a run; the data of the run are not needed.
+
+    The run's own scaler, features and rules for gaps and missing values on a file of the same form: a prediction for every row
+    that has a whole window before it, the last one included, whose target is still to come. Where the file has the target,
+    too, its value stands beside the prediction, and the errors are printed.
+
+    With --stream the model remembers what it has seen (all of it, not a window): CSV with a header comes in on standard
+    input, and after each line its predictions go out.
+
+    \b
+    Exit code  0  predicted
+               1  a prediction is not finite, or nothing could be written
+               2  the run or the file was refused: a missing column, another frequency, too few rows
+
+    \b
+    statewise predict outputs/2025-01-31/12-00-00 --data new.csv
+    statewise predict outputs/2025-01-31/12-00-00 --data 'new/*.parquet' --out new.csv
+    statewise predict outputs/2025-01-31/12-00-00 --data new.csv data.timezone=Europe/Berlin
+    tail -f bars.csv | statewise predict outputs/2025-01-31/12-00-00 --stream
+    """
+    from statewise.predict import main
+
+    raise typer.Exit(main(folder, data, out, options or [], stream=stream, strict=strict, as_json=as_json))
+
+
+@app.command("evaluate", short_help="The table of a run again, or on a new file")
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder: outputs/<date>/<time>")],
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[data.KEY=VALUE]...", help="How the file of --data is written"),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The rows to evaluate on: test or val")] = "test",
+    data: Annotated[str | None, typer.Option(help="A new file instead, all of it")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object on standard output")] = False,
+) -> None:
+    """Compute the table of a run again, from its best checkpoint and its data; nothing is written.
+
+    Errors of the model and of the baselines on the same rows; for returns also information coefficient, directional accuracy
+    and what trading would have earned. With --data on all rows of a new file, without the linear baseline, which needs the
+    training data.
+
+    \b
+    Exit code  0  evaluated
+               1  it failed
+               2  the run or the data were refused
+
+    \b
+    statewise evaluate outputs/2025-01-31/12-00-00
+    statewise evaluate outputs/2025-01-31/12-00-00 --split val
+    statewise evaluate outputs/2025-01-31/12-00-00 --data next_year.csv --json
+    """
+    from statewise.evaluate import main
+
+    raise typer.Exit(main(folder, split, data, options or [], as_json=as_json))
+
+
 @app.command("market")
 def market(
-    path: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet")],
+    path: Annotated[Path, typer.Argument(help="The file to write: .csv, .parquet, .dbn or .dbn.zst")],
     ic: Annotated[float, typer.Option(help="Information coefficient of the planted signal")] = 0.05,
     bars: Annotated[int, typer.Option(help="One-minute bars for each instrument")] = 200_000,
     instruments: Annotated[int, typer.Option(help="How many instruments")] = 2,
