@@ -12,13 +12,12 @@ in order with its times understood (`read_table`) in units of `pl.read_csv` with
 """
 
 import os
-import sys
 
-if sys.argv[1:2] != ["start"]:
-    os.environ["POLARS_MAX_THREADS"] = "1"  # read once, at the import
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # read once, at the import
 
 import json
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from statewise.data.reading import AS_IT_IS
 from statewise.data.tables import read_table
 
 COLUMNS, WINDOW, BATCH = 32, 60, 128
+ONE_START = "import json, sys, readers; print(json.dumps(readers.start(*sys.argv[1:])))"
 GIB = 2**30
 
 
@@ -83,9 +83,10 @@ def starting(folder: Path, rows: int) -> Iterator[Row]:
     for dtype in ("float32", "float64"):
         size = f"{rows:,} x {COLUMNS}"
         for which in ("first start", "second start"):
-            command = [sys.executable, __file__, "start", str(file), dtype, str(folder / "cache"), str(small)]
-            threads = {name: value for name, value in os.environ.items() if name != "POLARS_MAX_THREADS"}
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=threads)
+            command = [sys.executable, "-c", ONE_START, str(file), dtype, str(folder / "cache"), str(small)]
+            threads = os.environ | {"POLARS_MAX_THREADS": str(os.cpu_count())}
+            here = Path(__file__).parent
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=threads, cwd=here)
             found = json.loads(done.stdout.splitlines()[-1])
             second = which == "second start"
             held = dtype == "float32"
@@ -126,7 +127,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["start"]:
-        print(json.dumps(start(*sys.argv[2:])))
-    else:
-        main(__doc__, measure)
+    main(__doc__, measure)
