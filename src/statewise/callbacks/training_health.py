@@ -114,20 +114,20 @@ class TrainingHealth(L.Callback):
         step = self._taken = self._step(trainer)
         found = self._rehearsals.hold(trainer, self, "training_step", batch, batch_idx, step)
         found += self.monitor.begin_batch(batch, step)
-        if self.monitor.losses.open and not self.monitor.quiet:
+        if self.monitor.losses.open and not self.monitor.attention.quiet:
             self._listener.attach(pl_module)
         self._act(trainer, found)
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         """The loss's graph still stands."""
-        if self.policy != "off" and not self.monitor.asleep:
+        if self.policy != "off" and not self.monitor.attention.asleep:
             found = self.monitor.backward(loss)
             if found:
                 self._act(trainer, found)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Which gradients exist."""
-        if self.policy != "off" and not self.monitor.quiet and not self.monitor.asleep:
+        if self.policy != "off" and not self.monitor.attention.quiet and not self.monitor.attention.asleep:
             self._act(trainer, self.monitor.after_backward())
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
@@ -137,9 +137,9 @@ class TrainingHealth(L.Callback):
 
     def _announce_update(self, trainer: L.Trainer, optimizer: Optimizer) -> None:
         self._announced.add(id(optimizer))
-        if self.monitor.asleep:
+        if self.monitor.attention.asleep:
             return
-        if self.monitor.quiet:
+        if self.monitor.attention.quiet:
             # Its first update was spoken about long ago: there is nothing to agree on.
             self._act(trainer, self.monitor.before_update(optimizer, self._taken))
             return
@@ -156,7 +156,7 @@ class TrainingHealth(L.Callback):
             self._announce_update(trainer, optimizer)
 
     def _end_update(self, trainer: L.Trainer, optimizer: Optimizer) -> None:
-        if self.monitor.asleep:
+        if self.monitor.attention.asleep:
             self._announced.discard(id(optimizer))
             if id(optimizer) in self._bare:
                 self._bare.discard(id(optimizer))
@@ -181,14 +181,14 @@ class TrainingHealth(L.Callback):
         """Count what the loop did with this batch."""
         if self.policy == "off":
             return
-        if self.monitor.asleep:
+        if self.monitor.attention.asleep:
             if self._together:
                 self._act(trainer, [], agreeing=self._batches % max(log_pace(trainer), 1) == 0)
             if log_due(trainer):
                 log_health(trainer, self.monitor, log_index(trainer))
             return
         self._listener.detach(pl_module)
-        found = self.monitor.end_batch(self._taken if self.monitor.quiet else self._step(trainer))
+        found = self.monitor.end_batch(self._taken if self.monitor.attention.quiet else self._step(trainer))
         self._show_table(trainer)
         # Alone there is nobody to agree with.
         if found or self._together:

@@ -80,16 +80,6 @@ class Knowledge:
         return self._identities.inventory
 
     @property
-    def quiet(self) -> bool:
-        """Whether nobody but a few observers hears of this batch."""
-        return self.attention.quiet
-
-    @property
-    def asleep(self) -> bool:
-        """Whether not even they do."""
-        return self.attention.asleep
-
-    @property
     def duty(self) -> Duty:
         """Which steps are watched."""
         return self.attention.duty

@@ -32,7 +32,7 @@ class Network(L.LightningModule):
         return (self.last(self.drop(hidden)) - batch.sum(1, keepdim=True)).square().mean()
 
     def on_train_batch_end(self, *rest: object) -> None:
-        self.slept.append(next(c for c in self.trainer.callbacks if isinstance(c, TrainingHealth)).monitor.asleep)
+        self.slept.append(next(c for c in self.trainer.callbacks if isinstance(c, TrainingHealth)).monitor.attention.asleep)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=1e-3)
