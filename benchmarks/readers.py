@@ -30,9 +30,10 @@ import numpy as np
 import polars as pl
 
 from statewise.data.datasets import File
-from statewise.data.files import read_files, search
-from statewise.data.reading import AS_IT_IS
-from statewise.data.tables import read_table
+from statewise.data.files.read import read_files
+from statewise.data.files.reading import AS_IT_IS
+from statewise.data.files.search import search
+from statewise.data.tables.table import read_table
 
 COLUMNS, WINDOW, BATCH = 32, 60, 128
 ONE_START = "import json, sys, readers; print(json.dumps(readers.start(*sys.argv[1:])))"

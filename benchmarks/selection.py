@@ -28,7 +28,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from statewise import assembly, figures
 from statewise.checkpoints import read_checkpoint
 from statewise.data.datamodule import WindowsDataModule
-from statewise.data.sample_and_hold import best_linear_error
+from statewise.data.generators.sample_and_hold import best_linear_error
 from statewise.runs import Run, load_run
 from statewise.summary import number
 from statewise.train import main as train

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from statewise.data.batches import Batch, BatchLoader, SequentialBatches, ShuffledBatches, WindowDataset
-from statewise.data.windows import make_parts
+from statewise.data.windows.batches import Batch, BatchLoader, SequentialBatches, ShuffledBatches, WindowDataset
+from statewise.data.windows.parts import make_parts
 
 WINDOW, FEATURES, WINDOWS = 60, 5, 4096  # the default data set's window and channels
 SETUP_ROWS, SETUP_FEATURES = 1_000_000, 32

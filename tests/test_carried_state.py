@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from statewise import assembly
 from statewise.carried import CarriedState, require_state, supervised
-from statewise.data.batches import Batch, ContiguousBatch
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.source import Source
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
+from statewise.data.windows.batches import Batch, ContiguousBatch
 from statewise.metrics import masked_mean
 from statewise.models.state import leaves
 from statewise.optim import adam

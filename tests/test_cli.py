@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from statewise import cli, examine, train
-from statewise.data.tables import read_table
+from statewise.data.tables.table import read_table
 
 
 @pytest.mark.parametrize("name", ["bars.csv", "bars.parquet", "bars.dbn.zst"])

@@ -131,7 +131,9 @@ def test_leaks_are_named_and_give_1(doctor, monkeypatch):
         return model
 
     monkeypatch.setattr(assembly, "build_model", looking_ahead)
-    monkeypatch.setattr("statewise.data.prepared.rows_in", lambda blocks, count, short=0: np.ones(count, dtype=bool))
+    monkeypatch.setattr(
+        "statewise.data.preparation.prepared.rows_in", lambda blocks, count, short=0: np.ones(count, dtype=bool)
+    )
     written(doctor.folder, 200)
 
     code, out, err = doctor("bars.csv", "data.window=8", leak_audit=True, as_json=True)
@@ -148,7 +150,7 @@ def test_an_audit_that_cannot_be_made_is_no_leak(doctor, monkeypatch):
     def audit(*_, **__):
         raise ValueError("no")
 
-    monkeypatch.setattr("statewise.data.leaks.audit", audit)
+    monkeypatch.setattr("statewise.data.doctor.leaks.audit", audit)
     written(doctor.folder, 200)
     code, out, err = doctor("bars.csv", "data.window=8", leak_audit=True)
     assert (code, err) == (2, "the leak audit could not be made: no\n")

@@ -6,7 +6,7 @@ import torch
 
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.datasets import LTI, AirQuality
-from statewise.data.synthetic import kalman_gain, kalman_predictions, linear_system, simulate
+from statewise.data.generators.synthetic import kalman_gain, kalman_predictions, linear_system, simulate
 from statewise.identification import LinearPredictor, Scaling, identification_figures, identify, linear_predictor
 from statewise.models.dense_ssm import dense_ssm
 

@@ -12,7 +12,7 @@ import torch
 from statewise.callbacks import GradientNorms, NumericsGuard, SpectralProjection, TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.datasets import Source
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
 from statewise.models.dense_ssm import dense_ssm
 from statewise.optim import adam
 from statewise.stability import spectral_radii

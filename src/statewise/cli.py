@@ -166,7 +166,7 @@ def market(
     seed: Annotated[int, typer.Option(help="Seed of the generator")] = 0,
 ) -> None:
     """Write synthetic one-minute bars with a planted signal, as data=market makes them."""
-    from statewise.data.market import market_bars, write_bars
+    from statewise.data.generators.market import market_bars, write_bars
 
     try:
         write_bars(market_bars(seed, ic, bars=bars, instruments=instruments).frame, path)

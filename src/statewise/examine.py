@@ -20,8 +20,8 @@ from statewise.launch import MULTIRUN, TAKE_A_VALUE, Job, Refused, RunFailed, la
 
 if TYPE_CHECKING:
     from statewise.data.datamodule import WindowsDataModule
-    from statewise.data.doctor import Examination
-    from statewise.data.leaks import Finding
+    from statewise.data.doctor.examination import Examination
+    from statewise.data.doctor.leaks import Finding
 
 USAGE = "usage: statewise data PATH... [--json] [--leak-audit] [KEY=VALUE ...]: name a file, a folder or a pattern"
 # Nothing but the page goes to the screen; the log goes to a file that is thrown away.
@@ -76,7 +76,7 @@ def _examine(config: DictConfig, job: Job, *, paths: list[str], as_json: bool, l
     from hydra.utils import instantiate
 
     from statewise.assembly import DTYPES
-    from statewise.data.doctor import examine
+    from statewise.data.doctor.examination import examine
     from statewise.train import quieten_lightning, refusals
 
     if paths:
@@ -123,7 +123,7 @@ def _leaks(config: DictConfig, found: "Examination") -> list["Finding"] | None:
     import torch
 
     from statewise import assembly
-    from statewise.data.leaks import audit, model_audit
+    from statewise.data.doctor.leaks import audit, model_audit
 
     if found.module is None or found.table is None or found.over is None:
         return None
@@ -142,8 +142,8 @@ def _leaks(config: DictConfig, found: "Examination") -> list["Finding"] | None:
 
 
 def _show(found: "Examination", leaks: list["Finding"] | None, *, as_json: bool, leak_audit: bool) -> None:
-    from statewise.data.doctor_json import as_json as plain
-    from statewise.data.doctor_page import print_page
+    from statewise.data.doctor.as_json import as_json as plain
+    from statewise.data.doctor.page import print_page
 
     if as_json:
         sys.stdout.write(json.dumps(plain(found, leaks), indent=2, allow_nan=False) + "\n")

@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 from statewise.data.datamodule import WindowsDataModule
-from statewise.data.synthetic import LinearSystem, recurrence
+from statewise.data.generators.synthetic import LinearSystem, recurrence
 from statewise.models.dense_ssm import DenseSSM
 from statewise.models.forecaster import Forecaster
 

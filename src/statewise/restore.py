@@ -15,7 +15,7 @@ from statewise import assembly
 from statewise.checkpoints import MODEL_PREFIX, read_checkpoint
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.form import Form
-from statewise.data.scaling import StandardScaler
+from statewise.data.preparation.scaling import StandardScaler
 from statewise.runs import Run, load_run
 
 

@@ -23,9 +23,9 @@ from statewise.callbacks.gradient_norms import GradientNorms
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.training_health import TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
-from statewise.data.missing import Missing
+from statewise.data.segments.missing import Missing
 from statewise.data.source import Source
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
 from statewise.health import UnhealthyTraining
 from statewise.models.dense_ssm import dense_ssm
 from statewise.optim import adamw

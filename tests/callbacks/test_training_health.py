@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.training_health import TrainingHealth
-from statewise.data.batches import Batch
+from statewise.data.windows.batches import Batch
 from statewise.health import UnhealthyTraining
 from statewise.models.dense_ssm import dense_ssm
 from statewise.task import Forecasting

@@ -9,11 +9,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from statewise.data.datamodule import WindowsDataModule
-from statewise.data.folds import Folds
-from statewise.data.gaps import Gap
-from statewise.data.missing import Missing
+from statewise.data.segments.gaps import Gap
+from statewise.data.segments.missing import Missing
 from statewise.data.source import Source
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
+from statewise.data.windows.folds import Folds
 
 
 class Windows(WindowsDataModule):

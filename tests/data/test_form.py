@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from statewise.data.form import Form, Step, step_of
-from statewise.data.gaps import Gap
-from statewise.data.rows import Rows
+from statewise.data.segments.gaps import Gap
 from statewise.data.source import Source
-from statewise.data.tables import Table
+from statewise.data.tables.rows import Rows
+from statewise.data.tables.table import Table
 
 MINUTE = 60 * 10**9
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from statewise.data.form import Form, Step
-from statewise.data.gaps import Gap
-from statewise.data.rows import Rows
-from statewise.data.scaling import StandardScaler
+from statewise.data.preparation.scaling import StandardScaler
+from statewise.data.segments.gaps import Gap
+from statewise.data.tables.rows import Rows
 from statewise.predicting.checks import about_step, far_values, unknown_series
 
 HOUR = 3600 * 10**9

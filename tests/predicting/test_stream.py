@@ -10,8 +10,8 @@ import torch
 
 from statewise.data.features.derive import derive
 from statewise.data.features.formula import formulas
-from statewise.data.gaps import Gap
-from statewise.data.tables import Table
+from statewise.data.segments.gaps import Gap
+from statewise.data.tables.table import Table
 from statewise.models.state import leaves
 from statewise.predicting.asked import Asked
 from statewise.predicting.bars import Bars

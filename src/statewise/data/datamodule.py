@@ -10,7 +10,15 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from statewise.choices import at_least, one_of
-from statewise.data.batches import (
+from statewise.data.form import Form
+from statewise.data.generators.synthetic import LinearSystem
+from statewise.data.preparation.kept import Store
+from statewise.data.preparation.prepared import Prepared
+from statewise.data.preparation.scaling import StandardScaler
+from statewise.data.segments.gaps import Gap, nanoseconds
+from statewise.data.segments.missing import Missing
+from statewise.data.source import Source
+from statewise.data.windows.batches import (
     Batch,
     BatchLoader,
     ContiguousBatches,
@@ -19,17 +27,9 @@ from statewise.data.batches import (
     TrainingBatches,
     WindowDataset,
 )
-from statewise.data.division import DEFAULT_SPLIT, NO_FOLDS, Division
-from statewise.data.folds import Folds
-from statewise.data.form import Form
-from statewise.data.gaps import Gap, nanoseconds
-from statewise.data.kept import Store
-from statewise.data.missing import Missing
-from statewise.data.prepared import Prepared
-from statewise.data.scaling import StandardScaler
-from statewise.data.source import Source
-from statewise.data.streams import SAMPLINGS
-from statewise.data.synthetic import LinearSystem
+from statewise.data.windows.division import DEFAULT_SPLIT, NO_FOLDS, Division
+from statewise.data.windows.folds import Folds
+from statewise.data.windows.streams import SAMPLINGS
 
 DEFAULT_GAP = Gap()
 DEFAULT_MISSING = Missing()

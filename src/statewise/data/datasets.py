@@ -10,19 +10,19 @@ import polars as pl
 from hydra.core.hydra_config import HydraConfig
 
 from statewise.choices import one_of
-from statewise.data.cache import POLICIES, cache_folder
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.features.targets import needed_columns, select
-from statewise.data.files import find_files
-from statewise.data.kept import Store
-from statewise.data.market import bar_features, market_bars
-from statewise.data.reading import Reading
-from statewise.data.regular import on_grid
-from statewise.data.sample_and_hold import COLUMNS, sample_and_hold
+from statewise.data.files.reading import Reading
+from statewise.data.files.search import find_files
+from statewise.data.generators.market import bar_features, market_bars
+from statewise.data.generators.sample_and_hold import COLUMNS, sample_and_hold
+from statewise.data.generators.synthetic import kalman_predictions, linear_system, simulate
+from statewise.data.preparation.cache import POLICIES, cache_folder
+from statewise.data.preparation.kept import Store
 from statewise.data.samples import CHANNELS, air_quality
 from statewise.data.source import Source
-from statewise.data.synthetic import kalman_predictions, linear_system, simulate
-from statewise.data.tables import Table, read_table
+from statewise.data.tables.regular import on_grid
+from statewise.data.tables.table import Table, read_table
 
 __all__ = ["LTI", "AirQuality", "File", "Market", "SampleAndHold", "Source"]
 
@@ -47,7 +47,7 @@ class File(WindowsDataModule):
             the features.
         folder: None is the folder where the command was started.
         time, series, names, separator, decimal, thousands, null_values, header, skip, day_first, timezone, bar_label,
-            duplicates: what the file does not say itself (`statewise.data.reading.Reading`).
+            duplicates: what the file does not say itself (`statewise.data.files.reading.Reading`).
         cache: whether the scaled values are kept for the next run with the same files and options: `auto` where that saves
             time, `on`, or `off`.
         cache_folder: where; relative ones mean `folder`. None is $STATEWISE_CACHE, else the user's cache folder.

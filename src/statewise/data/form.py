@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from statewise.data.gaps import Gap, differences, nanoseconds
-from statewise.data.rows import Rows
+from statewise.data.segments.gaps import Gap, differences, nanoseconds
 from statewise.data.source import Source
+from statewise.data.tables.rows import Rows
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from statewise.data.synthetic import LinearSystem
-from statewise.data.tables import Table
+from statewise.data.generators.synthetic import LinearSystem
+from statewise.data.tables.table import Table
 
 
 @dataclass(frozen=True)

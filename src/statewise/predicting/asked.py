@@ -12,9 +12,9 @@ from hydra.utils import instantiate
 from statewise.choices import did_you_mean, one_of
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.features.formula import base_columns
-from statewise.data.gaps import Gap
-from statewise.data.missing import Missing
-from statewise.data.reading import AS_IT_IS, Reading
+from statewise.data.files.reading import AS_IT_IS, Reading
+from statewise.data.segments.gaps import Gap
+from statewise.data.segments.missing import Missing
 from statewise.restore import Trained
 
 _OPTIONS = [field.name for field in dataclasses.fields(Reading)]

@@ -14,17 +14,17 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from statewise.data.checked import read_checked
-from statewise.data.columns import TimeColumns, choose_time, counts_billionths
 from statewise.data.features.formula import base_columns
-from statewise.data.file_series import FILE
+from statewise.data.files.raw import Chunk, Raw
+from statewise.data.files.reading import Reading
+from statewise.data.files.series import FILE
 from statewise.data.form import Form
-from statewise.data.heads import Heads
-from statewise.data.notation import said, seen
-from statewise.data.numbers import MISSING, Notation
-from statewise.data.raw import Chunk, Raw
-from statewise.data.reading import Reading
-from statewise.data.times.utc import utc_times
+from statewise.data.tables.checked import read_checked
+from statewise.data.tables.columns import TimeColumns, choose_time, counts_billionths
+from statewise.data.tables.heads import Heads
+from statewise.data.tables.notation import said, seen
+from statewise.data.tables.numbers import MISSING, Notation
+from statewise.data.tables.times.utc import utc_times
 from statewise.predicting.asked import Asked
 
 SOURCE = "standard input"

@@ -5,10 +5,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from statewise.data.form import Form, step_of
-from statewise.data.gaps import Gap, length_of
-from statewise.data.rows import Rows
-from statewise.data.scaling import StandardScaler
-from statewise.data.tables import Table
+from statewise.data.preparation.scaling import StandardScaler
+from statewise.data.segments.gaps import Gap, length_of
+from statewise.data.tables.rows import Rows
+from statewise.data.tables.table import Table
 
 FAR = 50.0  # standard deviations that no value of the same units should be away from the mean of the training rows
 _SHOWN = 5

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float
 
 from statewise.data.features.derive import Derived
 from statewise.data.features.formula import Formula
-from statewise.data.gaps import length_of, nanoseconds
-from statewise.data.numeric import InMemory
-from statewise.data.rows import Rows
-from statewise.data.tables import Table
+from statewise.data.segments.gaps import length_of, nanoseconds
+from statewise.data.tables.numeric import InMemory
+from statewise.data.tables.rows import Rows
+from statewise.data.tables.table import Table
 from statewise.predicting.asked import Asked
 
 

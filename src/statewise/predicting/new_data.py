@@ -11,13 +11,13 @@ from jaxtyping import Shaped
 
 from statewise.assembly import DTYPES
 from statewise.data.datamodule import WindowsDataModule
-from statewise.data.division import Division
 from statewise.data.features.targets import select
-from statewise.data.prepared import Prepared
-from statewise.data.regular import on_grid
+from statewise.data.preparation.prepared import Prepared
 from statewise.data.source import Source
-from statewise.data.splits import PARTS, Blocks
-from statewise.data.tables import read_table
+from statewise.data.tables.regular import on_grid
+from statewise.data.tables.table import read_table
+from statewise.data.windows.division import Division
+from statewise.data.windows.splits import PARTS, Blocks
 from statewise.predicting.asked import Asked
 from statewise.predicting.checks import far_values, form_warnings
 from statewise.restore import Trained

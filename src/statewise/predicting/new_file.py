@@ -13,14 +13,14 @@ from statewise.assembly import DTYPES
 from statewise.data.features.derive import derive
 from statewise.data.features.targets import select
 from statewise.data.form import step_of
-from statewise.data.gaps import find_gaps
-from statewise.data.observed import Observed, unpacked
-from statewise.data.regular import on_grid
-from statewise.data.rows import Rows
-from statewise.data.scaling import StandardScaler
-from statewise.data.segments import Segments, cut
-from statewise.data.tables import Table, read_table
-from statewise.data.windows import window_starts
+from statewise.data.preparation.scaling import StandardScaler
+from statewise.data.segments.cut import Segments, cut
+from statewise.data.segments.gaps import find_gaps
+from statewise.data.segments.observed import Observed, unpacked
+from statewise.data.tables.regular import on_grid
+from statewise.data.tables.rows import Rows
+from statewise.data.tables.table import Table, read_table
+from statewise.data.windows.parts import window_starts
 from statewise.predicting.asked import Asked
 from statewise.predicting.checks import far_values, form_warnings
 from statewise.restore import Trained

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from statewise.data.scaling import StandardScaler
+from statewise.data.preparation.scaling import StandardScaler
 from statewise.launch import RunFailed
 from statewise.metrics import MaskedErrors
 from statewise.predicting.asked import Asked

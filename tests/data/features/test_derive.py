@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from statewise.data.features.derive import derive
 from statewise.data.features.functions import FUNCTIONS
-from statewise.data.tables import Table
-from statewise.data.understood import Understood
+from statewise.data.tables.table import Table
+from statewise.data.tables.understood import Understood
 
 MINUTE = np.timedelta64(1, "m")
 

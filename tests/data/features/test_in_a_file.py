@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from statewise.data.datasets import File
-from statewise.data.gaps import Gap
+from statewise.data.segments.gaps import Gap
 
 FEATURES = ["log_return(close)", "zscore(volume, 6)", "hour()"]
 TARGETS = ["log_return(close, 5)"]

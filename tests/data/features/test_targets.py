@@ -3,7 +3,7 @@ import polars as pl
 import pytest
 
 from statewise.data.features.targets import needed_columns, select
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
 
 HOUR = np.timedelta64(1, "h")
 

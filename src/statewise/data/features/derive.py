@@ -9,7 +9,7 @@ import polars as pl
 from jaxtyping import Float, Int, Shaped
 
 from statewise.data.features.formula import Formula, Step, formulas
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
 
 
 def derive(table: Table, names: Sequence[str], *, timezone: str | None = None, key: str = "data.features") -> Table:

@@ -15,7 +15,7 @@ from statewise.data.features.derive import computed
 from statewise.data.features.formula import Formula, base_columns, formulas
 from statewise.data.features.functions import FUNCTIONS
 from statewise.data.source import Source
-from statewise.data.tables import Table
+from statewise.data.tables.table import Table
 
 FEATURES, TARGETS = "data.features", "data.targets"
 _NAMES = [name for name, function in FUNCTIONS.items() if function.target]

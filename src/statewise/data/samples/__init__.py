@@ -3,8 +3,8 @@
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from statewise.data.reading import Reading
-from statewise.data.tables import Table, read_table
+from statewise.data.files.reading import Reading
+from statewise.data.tables.table import Table, read_table
 
 CHANNELS = ("pm2.5", "DEWP", "TEMP", "PRES", "Iws")  # the channels of the reference figures, features and targets both
 

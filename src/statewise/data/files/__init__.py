@@ -1,0 +1,1 @@
+"""Which files are meant, and their rows as they were read: nothing is interpreted yet."""

@@ -1,0 +1,1 @@
+"""Which rows may stand in one window: gaps in time, missing values, and what may be filled."""
