@@ -163,7 +163,7 @@ def test_the_best_job_that_went_well_is_stressed() -> None:
 def test_returns_and_trading_have_tables_of_their_own(said: Said) -> None:
     lines = said(summary(test=of_returns()))
     assert " ".join(cells(lines, "rank correlation")) == "0.05000, ± 0.01000 (standard error)"
-    assert cells(lines, "r2 against zero")[0] == "0.00200,"
+    assert cells(lines, "R2 against zero")[0] == "0.00200,"
     assert " ".join(cells(lines, "second, step 2")) == "0.04000 ± 0.01000 – ± 0.01000 0.51000 0.00100 ± 0.00300"
     assert cells(lines[-9:], "first") == ["0.50000", "0.00200", "0.00150", "0.10000", "0.05000"]
 

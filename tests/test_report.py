@@ -195,7 +195,7 @@ def test_figures_of_returns_and_of_levels_are_shown(bare: Path) -> None:
     runs.write_json(bare / runs.SUMMARY, summary(test=test))
     text = report.build_report(bare).read_text(encoding="utf-8")
     page = Page(text)
-    assert page.row("r2 against zero") == ["r2 against zero", "0.02000", "± 0.00500"]
+    assert page.row("R2 against zero") == ["R2 against zero", "0.02000", "± 0.00500"]
     assert "Forecasts of returns" in text
     assert "Against the known answer" not in text
     assert "0.02000 ± 0.00500" in text

@@ -80,13 +80,13 @@ def print_figures(summary: Mapping[str, Any], rows: str = "test rows", *, to: Co
                 to.print()
     verdict = verdict_on_result(summary)
     _line(to, "result", verdict if rows == "test rows" else verdict.replace("Test MSE", f"MSE on {rows}"))
-    for key in RETURN_FIGURES:
+    for key, name in RETURN_FIGURES.items():
         entry = summary["test"].get(key)
         if entry:
             parts = [number(entry.get("value"))]
             parts += [f"± {number(entry['se'])} (standard error)"] if entry.get("se") is not None else []
             parts += [f"planted {number(entry['planted'])}"] if entry.get("planted") is not None else []
-            _line(to, key, ", ".join(parts))
+            _line(to, name, ", ".join(parts))
 
 
 def print_results(summary: Mapping[str, Any], folder: Path | str, *, to: Console | None = None) -> None:

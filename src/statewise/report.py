@@ -162,12 +162,12 @@ def _known_answers(summary: Mapping[str, Any]) -> str:
     rows = []
     for key, value in (summary.get("identification") or {}).items():
         rows.append((IDENTIFICATION.get(key, key.replace("_", " ")), number(value), "", "0"))
-    for key in RETURN_FIGURES:
+    for key, name in RETURN_FIGURES.items():
         entry = summary["test"].get(key)
         if entry:
             error = f"± {number(entry.get('se'))}" if entry.get("se") is not None else ""
             answer = number(entry["planted"]) if entry.get("planted") is not None else ""
-            rows.append((key.replace("_", " "), number(entry.get("value")), error, answer))
+            rows.append((name, number(entry.get("value")), error, answer))
     header = ("", "found", "standard error", "true")
     kept = [index for index in range(4) if index == 0 or any(row[index] for row in rows)]
     table = parts.table([header[index] for index in kept], [[row[index] for index in kept] for row in rows])

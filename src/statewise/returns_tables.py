@@ -51,7 +51,7 @@ def each_return(test: Mapping[str, Any]) -> Rows | None:
     ]
     if not 1 < len(cells) <= MOST:
         return None
-    return Rows("each target of returns", [key.replace("_", " ") for key in RETURN_FIGURES], cells)
+    return Rows("each target of returns", list(RETURN_FIGURES.values()), cells)
 
 
 def trading(test: Mapping[str, Any]) -> Rows | None:

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 STATUSES = ("ok", "diverged", "unhealthy", "failed", "interrupted")
 BASELINES = ("last_value", "zero", "linear")
-RETURN_FIGURES = ("information_coefficient", "rank_correlation", "directional_accuracy", "r2_against_zero")
+RETURN_FIGURES = {  # the key and what people call it
+    "information_coefficient": "information coefficient",
+    "rank_correlation": "rank correlation",
+    "directional_accuracy": "directional accuracy",
+    "r2_against_zero": "R2 against zero",
+}
 VERSIONED = ("statewise", "torch", "lightning", "hydra-core", "omegaconf", "torchmetrics", "polars", "numpy", "scipy")
 
 

@@ -145,15 +145,13 @@ class SeriesMemory:
             self._blocked = True
         elif there.all():
             self._blocked = False
-        # What an absent row is filled with is a value that came.
-        came = there & (not inserted)
-        self._latest = np.where(came, found, self._latest)
+        self._latest = np.where(there, found, self._latest)
         if self._blocked:
             why = self._gone(over) if self.rows_seen else ""
             return Ready(None, True, why, inserted)
         fresh = bool(jump) or self.rows_seen == 0
         self._begun = True
-        return Ready(np.where(came, found, self._latest), fresh, jump if self.rows_seen else "", inserted)
+        return Ready(self._latest, fresh, jump if self.rows_seen else "", inserted)
 
     def _refuse_missing(self, there: Bool[np.ndarray, " f"]) -> None:
         if self._asked.missing.policy == "error" and self._begun and not there.all():

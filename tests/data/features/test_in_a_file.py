@@ -120,3 +120,5 @@ def test_absent_rows_that_are_inserted_are_rows_of_a_return(tmp_path):
     values = module.prepared.source.table.read("log_return(close)")
     assert values[100] == 0.0
     assert values[101] == pytest.approx(np.log(bars()["close"][101] / bars()["close"][99]))
+    scaled = module.prepared.scaler.inverse(module.prepared.scaled.numpy().astype(np.float64), np.zeros(len(values), dtype=int))
+    assert scaled[100, 0] == pytest.approx(0.0, abs=1e-15)

@@ -25,10 +25,10 @@ class Segments:
     notes: tuple[str, ...]
 
     def filled(self, column: int, values: Float[np.ndarray, " r"]) -> Float[np.ndarray, " r"]:
-        """The values of a column with what may be filled."""
+        """The values of a column with what may be filled; an inserted row keeps what it has, such as a return of 0."""
         if self.observed.complete(column):
             return values
-        return carried_forward(values, self.observed.column(column), self.usable)
+        return carried_forward(values, ~np.isnan(values), self.usable)
 
 
 def cut(
