@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import jaxtyping
 import pytest
 
 jaxtyping.install_import_hook("statewise", "beartype.beartype")
+# How fast examples are drawn says something of the machine and what else it does, nothing of the code.
+hypothesis.settings.register_profile("tests", suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True)
+hypothesis.settings.load_profile("tests")
 
 # A run that takes about a second: a small linear system, a small model, every part of a real run.
 TINY = [

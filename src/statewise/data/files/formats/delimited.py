@@ -1,5 +1,6 @@
 """Separated fields into columns: one pass of polars where the guessed types hold, further ones where they do not."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -141,6 +142,9 @@ def _has_remarks(frame: pl.DataFrame, layout: Layout, dialect: Dialect) -> bool:
 
 
 def _has_infinite(column: pl.Series) -> bool:
+    # One pass where the sum is finite, as it nearly always is; that of finite numbers may overflow.
+    if math.isfinite(column.sum()):
+        return False
     return any(end in (float("inf"), float("-inf")) for end in (column.min(), column.max()))
 
 
