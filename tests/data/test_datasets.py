@@ -1,8 +1,14 @@
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 
 from statewise.data.datasets import LTI, AirQuality, File, Market
+from statewise.metrics import errors
+from statewise.models.baselines import last_value
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def test_air_quality_has_the_figures_of_its_description():
@@ -145,3 +151,13 @@ def test_a_file_with_a_header_only_is_refused_before_anything_is_built(tmp_path)
 def test_a_file_shorter_than_a_window_names_rows_window_and_horizon(folder):
     with pytest.raises(ValueError, match=r"train part: it has 70 rows, data.window=128 and data.horizon=1 need 129"):
         File(path="bars.csv", window=128, folder=str(folder)).setup()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data files are not here")
+def test_ett_by_its_path_alone_has_the_published_error_of_the_last_value():
+    module = File(path=str(SHARED / "ett" / "ETTh1.csv"), window=96, horizon=96, split=[8640, 2880, 2880])
+    module.setup()
+    truth, observed = module.last_step("test")
+    found = errors(last_value(module), truth, observed)
+    assert (round(float(found["mse"]), 4), round(float(found["mae"]), 4)) == (1.2944, 0.7132)
+    assert len(truth) == 2880 - 96 + 1
