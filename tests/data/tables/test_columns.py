@@ -28,6 +28,12 @@ def test_the_start_of_a_bar_goes_before_other_times(table):
     assert 'a time beside "ts_event": ts_recv' in notes(found)
 
 
+def test_seconds_since_1970_beside_a_date_are_no_number(table):
+    found = table("unix,date,close\n1704205800,2024-01-02 14:30:00,1\n1704205860,2024-01-02 14:31:00,2\n")
+    assert (found.time, found.columns) == ("date", ("close",))
+    assert 'a time beside "date": unix' in notes(found)
+
+
 def test_a_time_column_with_another_name_is_found_by_its_contents(table):
     found = table("when,x\n2024-01-02 10:00,1\n2024-01-02 11:00,2\n")
     assert found.time == "when"

@@ -29,7 +29,7 @@ SERIES_NAMES = (
     "symbol", "ticker", "series", "series_id", "unique_id", "instrument", "instrument_id", "item_id", "asset",
     "asset_id", "contract", "pair", "isin", "ric", "secid", "permno", "sensor_id", "station", "station_id", "id",
 )  # fmt: skip
-_TIME_WORDS = re.compile(r"(^|_)(ts|time|date|datetime|timestamp|epoch)($|_)|timestamp|datetime")
+_TIME_WORDS = re.compile(r"(^|_)(ts|time|date|datetime|timestamp|epoch|unix)($|_)|timestamp|datetime")
 IDENTIFIERS = ("rtype", "publisher_id")  # numbers that count nothing
 _FIXED_POINT = re.compile(r"open|high|low|close|price|(bid|ask)_px_\d\d")
 

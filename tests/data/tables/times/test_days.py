@@ -59,6 +59,14 @@ def test_where_nothing_tells_the_key_is_named(texts):
     assert "data.day_first=false" in fault.reason
 
 
+def test_dates_with_points_have_the_day_first_unless_something_tells_otherwise():
+    assert dates("03.04.2024") == ["04-03"]
+    assert dates("03.04.2024 10:00", "03.04.2024 11:00") == ["04-03", "04-03"]
+    assert dates("03.14.2024", "03.15.2024") == ["03-14", "03-15"]
+    assert dates("03.04.2024", day_first=False) == ["03-04"]
+    assert "data.day_first" in refusal("03.04.2024", "03/04/2024").reason
+
+
 def test_what_the_user_says_is_taken():
     assert dates("03/04/2024", day_first=True) == ["04-03"]
     assert dates("03/04/2024", day_first=False) == ["03-04"]

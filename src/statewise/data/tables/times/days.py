@@ -9,6 +9,8 @@ from jaxtyping import Int
 from statewise.data.tables.times.calendar import compose
 from statewise.data.tables.times.moments import DAY, Unreadable
 
+# 02.01.2024: where a date is written with points and ends in its year, the day comes first.
+_WITH_POINTS = r"^\s*\d{1,2}\.\s?\d{1,2}\.\s?\d{4}\b"
 # The order of year, month and day as they are written.
 DAY_FIRST, MONTH_FIRST, YEAR_FIRST = ("day", "month", "year"), ("month", "day", "year"), ("year", "month", "day")
 
@@ -19,7 +21,8 @@ def choose_order(
     """Which of three numbers is which.
 
     A number above 12 can only be a day (or a year of two digits). Where no row has one, the reading counts in which the
-    rows are in order, or are successive days, weeks or months, if there is exactly one.
+    rows are in order, or are successive days, weeks or months, if there is exactly one. Where none of this tells, the day
+    comes first in dates with points.
 
     Args:
         parts: the numbers `first`, `second`, `third`; a `third` of two digits counts from 1969 to 2068.
@@ -55,6 +58,8 @@ def choose_order(
     if told is not None:
         return told
     if set(whole) == {DAY_FIRST, MONTH_FIRST}:
+        if bool(text.str.contains(_WITH_POINTS).all()):
+            return DAY_FIRST
         row = int((parts["first"] != parts["second"]).arg_true()[0])
         raise Unreadable(
             int(rows[row]),
