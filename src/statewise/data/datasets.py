@@ -17,11 +17,13 @@ from statewise.data.files.search import find_files
 from statewise.data.generators.market import bar_features, market_bars
 from statewise.data.generators.sample_and_hold import COLUMNS, sample_and_hold
 from statewise.data.generators.synthetic import kalman_predictions, linear_system, simulate
+from statewise.data.oddities.impossible import POLICIES as IMPOSSIBLE
+from statewise.data.oddities.impossible import told
 from statewise.data.preparation.cache import POLICIES, cache_folder
 from statewise.data.preparation.kept import Store
 from statewise.data.samples import CHANNELS, air_quality
+from statewise.data.segments.regular import on_grid
 from statewise.data.source import Source
-from statewise.data.tables.regular import on_grid
 from statewise.data.tables.table import Table, read_table
 
 __all__ = ["LTI", "AirQuality", "File", "Market", "SampleAndHold", "Source"]
@@ -48,6 +50,7 @@ class File(WindowsDataModule):
         folder: None is the folder where the command was started.
         time, series, names, separator, decimal, thousands, null_values, header, skip, day_first, timezone, bar_label,
             duplicates: what the file does not say itself (`statewise.data.files.reading.Reading`).
+        impossible_bars: prices outside of their own high and low: `keep` (and say so) or `error`.
         cache: whether the scaled values are kept for the next run with the same files and options: `auto` where that saves
             time, `on`, or `off`.
         cache_folder: where; relative ones mean `folder`. None is $STATEWISE_CACHE, else the user's cache folder.
@@ -74,6 +77,7 @@ class File(WindowsDataModule):
         timezone: str | None = None,
         bar_label: str = "start",
         duplicates: str = "error",
+        impossible_bars: str = "keep",
         cache: str = "auto",
         cache_folder: str | None = None,
         **windows: Any,
@@ -97,6 +101,7 @@ class File(WindowsDataModule):
             duplicates=duplicates,
         )
         one_of("data.cache", cache, POLICIES)
+        self.impossible_bars = one_of("data.impossible_bars", impossible_bars, IMPOSSIBLE)
         self.cache, self.cache_folder = cache, cache_folder
         self.features = None if features is None else tuple(features)
         self.targets = None if targets is None else tuple(targets)
@@ -106,7 +111,12 @@ class File(WindowsDataModule):
             return None
         start = self._start()
         files = find_files(self.path, start)
-        own = {"reading": self.reading, "features": self.features, "targets": self.targets}
+        own = {
+            "reading": self.reading,
+            "features": self.features,
+            "targets": self.targets,
+            "impossible_bars": self.impossible_bars,
+        }
         chosen = None if self.cache_folder is None else start / Path(self.cache_folder).expanduser()
         return Store(files, {**options, **own}, cache_folder(chosen), always=self.cache == "on")
 
@@ -116,12 +126,13 @@ class File(WindowsDataModule):
 
     def table(self) -> Table:
         """The rows of the files, before anything is inserted or derived."""
-        return read_table(
+        table = read_table(
             self.path,
             folder=self._start(),
             columns=None if self.features is None else partial(needed_columns, self.features, self.targets),
             reading=self.reading,
         )
+        return told(table, self.impossible_bars)
 
     def source(self) -> Source:
         # Before anything is derived: a return over an inserted row is one over its carried price.

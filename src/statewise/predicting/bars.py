@@ -15,6 +15,7 @@ import polars as pl
 from jaxtyping import Float
 
 from statewise.data.features.formula import base_columns
+from statewise.data.files.markers import MISSING
 from statewise.data.files.raw import Chunk, Raw
 from statewise.data.files.reading import Reading
 from statewise.data.files.series import FILE
@@ -23,7 +24,7 @@ from statewise.data.tables.checked import read_checked
 from statewise.data.tables.columns import TimeColumns, choose_time, counts_billionths
 from statewise.data.tables.heads import Heads
 from statewise.data.tables.notation import said, seen
-from statewise.data.tables.numbers import MISSING, Notation
+from statewise.data.tables.numbers import Notation
 from statewise.data.tables.times.utc import utc_times
 from statewise.predicting.asked import Asked
 

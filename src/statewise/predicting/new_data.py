@@ -13,8 +13,8 @@ from statewise.assembly import DTYPES
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.features.targets import select
 from statewise.data.preparation.prepared import Prepared
+from statewise.data.segments.regular import on_grid
 from statewise.data.source import Source
-from statewise.data.tables.regular import on_grid
 from statewise.data.tables.table import read_table
 from statewise.data.windows.division import Division
 from statewise.data.windows.splits import PARTS, Blocks

@@ -17,7 +17,7 @@ from statewise.data.preparation.scaling import StandardScaler
 from statewise.data.segments.cut import Segments, cut
 from statewise.data.segments.gaps import find_gaps
 from statewise.data.segments.observed import Observed, unpacked
-from statewise.data.tables.regular import on_grid
+from statewise.data.segments.regular import on_grid
 from statewise.data.tables.rows import Rows
 from statewise.data.tables.table import Table, read_table
 from statewise.data.windows.parts import window_starts

@@ -135,6 +135,19 @@ def test_repeated_rows_are_refused_and_the_rest_is_told(tmp_path):
     assert [(f["id"], f["severity"]) for f in page["findings"]] == [("repeated-rows", "info")]
 
 
+def test_impossible_bars_that_are_refused_leave_the_rest_to_be_told(tmp_path):
+    times = [f"2024-01-02T{10 + minute // 60}:{minute % 60:02d}:00Z" for minute in range(200)]
+    lines = ["time,high,low,close", *(f"{time},{2 if row != 9 else 0},1,1.5" for row, time in enumerate(times))]
+    (tmp_path / "bars.csv").write_text("\n".join(lines) + "\n")
+
+    page = told(tmp_path, impossible_bars="error")
+
+    assert "data.impossible_bars=keep" in page["refused"]
+    assert [(f["id"], f["severity"], f["count"]) for f in page["findings"]][0] == ("low-above-high", "error", 1)
+    assert (page["rows"], page["first_time"]) == (200, "2024-01-02T10:00:00Z")
+    assert told(tmp_path)["refused"] is None
+
+
 def test_a_local_time_that_does_not_exist_names_its_key(tmp_path):
     lines = ["time,close", *(f"2024-03-31 0{hour}:00:00,{hour}" for hour in range(6))]
     (tmp_path / "bars.csv").write_text("\n".join(lines))

@@ -7,8 +7,8 @@ import numpy as np
 
 from statewise.data.doctor.examination import Column, Examination
 from statewise.data.doctor.leaks import Finding
-from statewise.data.doctor.oddities import Oddity
-from statewise.data.doctor.oddities.windows_lost import windows_lost
+from statewise.data.oddities import Oddity
+from statewise.data.oddities.windows_lost import windows_lost
 from statewise.data.tables.table import Table
 from statewise.data.tables.times.iso import utc
 from statewise.data.windows.splits import PARTS

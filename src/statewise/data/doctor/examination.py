@@ -18,12 +18,12 @@ from statewise.data.datasets import File
 from statewise.data.doctor.changed import held
 from statewise.data.doctor.leaks import FileOf
 from statewise.data.doctor.losses import WindowAccount, windows_of, windows_without_setup
-from statewise.data.doctor.oddities import OF_A_COLUMN, OF_THE_TABLE, Oddity, Subject, in_order_of_severity
-from statewise.data.doctor.oddities.refused import repeated_rows
-from statewise.data.doctor.oddities.rounding import lost_to_rounding
 from statewise.data.doctor.seen_so_far import SeenSoFar, see
+from statewise.data.oddities import OF_A_COLUMN, OF_THE_TABLE, Oddity, Subject, in_order_of_severity
+from statewise.data.oddities.refused import repeated_rows
+from statewise.data.oddities.rounding import lost_to_rounding
 from statewise.data.progress import progress
-from statewise.data.tables.frequency import frequency
+from statewise.data.segments.frequency import frequency
 from statewise.data.tables.table import Table
 from statewise.data.windows.splits import rows_in
 
@@ -89,7 +89,7 @@ def examine(keys: Mapping[str, Any], *, dtype: torch.dtype, further: Callable[[W
         table = module.table()
     except (ValueError, OSError) as error:
         refused = str(error)
-        table, repeats = _despite_repeats(keys, refused)
+        table, repeats = _despite_refusal(keys, refused)
     if table is None:
         seen = see(module)
         return _of_what_was_seen(seen, refused or "")
@@ -138,15 +138,17 @@ def _over(table: Table, *, keys: Mapping[str, Any], dtype: torch.dtype) -> FileO
     return module
 
 
-def _despite_repeats(keys: Mapping[str, Any], line: str) -> tuple[Table | None, list[Oddity]]:
-    """The table without repeated rows where these alone are why it is refused."""
+def _despite_refusal(keys: Mapping[str, Any], line: str) -> tuple[Table | None, list[Oddity]]:
+    """The table that policies refuse, as laxer ones read it, and the repeated rows that were in the way."""
     found = repeated_rows(line)
-    if found is None:
-        return None, []
+    laxer = {"impossible_bars": "keep"} if found is None else {"impossible_bars": "keep", "duplicates": "first"}
+    repeats = [] if found is None else [found]
+    if all(keys.get(key) == value for key, value in laxer.items()):
+        return None, repeats
     try:
-        return File(**{**keys, "duplicates": "first"}).table(), [found]
+        return File(**{**keys, **laxer}).table(), repeats
     except (ValueError, OSError):
-        return None, [found]
+        return None, repeats
 
 
 def _of_what_was_seen(seen: SeenSoFar, refused: str) -> Examination:

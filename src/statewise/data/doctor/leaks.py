@@ -24,7 +24,7 @@ from statewise.data.datasets import File
 from statewise.data.doctor.changed import CHANGES, changed, held
 from statewise.data.preparation.prepared import Prepared
 from statewise.data.segments.cut import cut
-from statewise.data.tables.regular import on_grid
+from statewise.data.segments.regular import on_grid
 from statewise.data.tables.table import Table
 from statewise.data.windows.splits import rows_in
 

@@ -9,8 +9,8 @@ from jaxtyping import Int
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.segments.cut import Segments, cut
 from statewise.data.segments.gaps import Gap, find_gaps
+from statewise.data.segments.regular import on_grid
 from statewise.data.source import Source
-from statewise.data.tables.regular import on_grid
 from statewise.data.tables.rows import Rows
 from statewise.data.windows.parts import Part, find_parts
 from statewise.data.windows.splits import row_blocks

@@ -13,7 +13,7 @@ from statewise.data.doctor.as_json import plain
 from statewise.data.doctor.examination import Column, Examination
 from statewise.data.doctor.leaks import Finding
 from statewise.data.doctor.losses import PartAccount, WindowAccount
-from statewise.data.doctor.oddities import Oddity, Place
+from statewise.data.oddities import Oddity, Place
 from statewise.data.tables.table import Table
 from statewise.data.tables.times.iso import readable, utc
 

@@ -16,8 +16,8 @@ from statewise.data.progress import progress
 from statewise.data.segments.cut import cut
 from statewise.data.segments.gaps import Gap
 from statewise.data.segments.missing import Missing
+from statewise.data.segments.regular import on_grid
 from statewise.data.source import Source
-from statewise.data.tables.regular import on_grid
 from statewise.data.windows.batches import WindowDataset
 from statewise.data.windows.division import Division
 from statewise.data.windows.parts import Part, make_parts

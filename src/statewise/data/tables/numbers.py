@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-# Any other text is a value. Listed in the cases that files hold: to compare is far cheaper than to lower every field.
-MISSING = [
-    *("", "NA", "na", "Na", "NaN", "nan", "NAN", "Nan", "null", "NULL", "Null", "None", "none", "NONE"),
-    *("N/A", "n/a", "NaT"),
-]
+from statewise.data.files.markers import MISSING
+
 UNDEFINED_PRICE = 9223372036854775807  # Databento's marker for a price that does not exist: the largest int64
 CURRENCY = r"[$€£¥₹₩₽₿]"
 _POWERS = {"k": "e3", "m": "e6", "b": "e9", "t": "e12"}

@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Sequence
 
-from statewise.data.tables.numbers import MISSING
+from statewise.data.files.markers import MISSING
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 # Numbers as people write them: with a currency or a unit of count, grouped, with a decimal comma.

@@ -7,7 +7,7 @@ import polars as pl
 
 from statewise.data.files.formats.dialect import Dialect
 from statewise.data.files.formats.numerals import plain
-from statewise.data.tables.numbers import MISSING
+from statewise.data.files.markers import MISSING
 
 # A code such as 000001 is a name, and loses its zeros as a number.
 _CODES = re.compile(r"(^|[^a-z])(symbol|ticker|code|isin|cusip|sedol|figi|series|station)(_?id)?$", re.IGNORECASE)

@@ -5,7 +5,7 @@ import re
 import polars as pl
 
 from statewise.data.files.formats.dialect import Dialect
-from statewise.data.tables.numbers import MISSING
+from statewise.data.files.markers import MISSING
 
 
 def plain(column: pl.Series, dialect: Dialect) -> pl.Series:

@@ -7,7 +7,7 @@ import pytest
 from statewise.data.segments.cut import cut
 from statewise.data.segments.gaps import Gap
 from statewise.data.segments.missing import Missing
-from statewise.data.tables.regular import on_grid
+from statewise.data.segments.regular import on_grid
 from statewise.data.tables.table import Table
 
 FILL = Gap("forward_fill")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statewise.data.doctor.oddities import OF_A_COLUMN, OF_THE_TABLE, Subject, in_order_of_severity
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.refused import repeated_rows
-from statewise.data.doctor.oddities.subject import longest_run, share
 from statewise.data.files.reading import Reading
 from statewise.data.generators.market import market_bars
+from statewise.data.oddities import OF_A_COLUMN, OF_THE_TABLE, Subject, in_order_of_severity
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.refused import repeated_rows
+from statewise.data.oddities.subject import longest_run, share
 from statewise.data.segments.gaps import Gap
 from statewise.data.segments.missing import Missing
 from statewise.data.tables.table import Table, read_table

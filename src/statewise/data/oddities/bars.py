@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from statewise.data.doctor.oddities.names import plain
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject, counted
+from statewise.data.oddities.names import plain
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject, counted
 
 _ROUNDING = 1e-6  # relative: adjusted prices in float32 are no fault
 

@@ -2,7 +2,7 @@
 
 import re
 
-from statewise.data.doctor.oddities.oddity import Oddity
+from statewise.data.oddities.oddity import Oddity
 
 _LINE = re.compile(r"data\.path: (.*) \(([\d,]+) repeated rows in all\); (.*)", re.DOTALL)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from statewise.data.doctor.oddities.oddity import Oddity, Place
-from statewise.data.doctor.oddities.subject import Subject
+from statewise.data.oddities.oddity import Oddity, Place
+from statewise.data.oddities.subject import Subject
 
 _SHORT = 0.1  # of the median length
 _EARLY = 0.1  # of the time that all series together take

@@ -1,8 +1,8 @@
 """Changes from a row to the next that the precision of a run does not see."""
 
 from statewise.data.datamodule import WindowsDataModule
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import share
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import share
 
 _MUCH = 0.01
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Int
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import DAY, Subject, counted
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import DAY, Subject, counted
 from statewise.data.segments.gaps import Gap, find_gaps
 from statewise.data.tables.times.duration import in_words
 from statewise.data.tables.times.iso import readable, utc

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from statewise.data.tables.frequency import frequency
+from statewise.data.segments.frequency import frequency
 from statewise.data.tables.rows import Rows
 from statewise.data.tables.times.duration import in_words
 from statewise.data.tables.times.iso import utc

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject
 
 _NOTE = re.compile(r"([\d,]+) repeated rows \((.*?)\) dropped by (data\.duplicates=(?:first|last)), first: (.*)", re.DOTALL)
 

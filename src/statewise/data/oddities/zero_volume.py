@@ -6,16 +6,21 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject, counted, longest_run, share
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject, counted, longest_run, share
 
 _VOLUME = re.compile(r"(^|[^a-z])(vol|volume)([^a-z]|$)")
 _MUCH = 0.5
 
 
+def is_volume(name: str) -> bool:
+    """Whether a column is one of volumes, by its name."""
+    return _VOLUME.search(name.lower()) is not None
+
+
 def zero_volume(subject: Subject, name: str, values: Float[np.ndarray, " r"]) -> Iterator[Oddity]:
     """Once, where a column of volumes has zeros, or values below."""
-    if _VOLUME.search(name.lower()) is None:
+    if not is_volume(name):
         return
     negative = np.flatnonzero(values < 0)
     if len(negative):

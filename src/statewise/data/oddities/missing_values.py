@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject, counted, longest_run, share
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject, counted, longest_run, share
 
 _MUCH = 0.2
 

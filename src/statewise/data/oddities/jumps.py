@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from statewise.data.doctor.oddities.names import PRICES, plain
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import DAY, Subject, counted
+from statewise.data.oddities.names import PRICES, plain
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import DAY, Subject, counted
 
 _DEVIATIONS = 50
 _OF_A_SPLIT = 10  # deviations: on daily bars even a split of two for one is not 50

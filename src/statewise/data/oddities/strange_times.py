@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import DAY, Subject, counted
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import DAY, Subject, counted
 
 _1900 = np.datetime64("1900-01-01", "ns")
 _EPOCH, _EPOCH_ENDS = np.datetime64("1970-01-01", "ns"), np.datetime64("1970-01-22", "ns")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from statewise.data.doctor.oddities.oddity import SHOWN, Place
+from statewise.data.oddities.oddity import SHOWN, Place
 from statewise.data.segments.gaps import Gap, differences, usual_step
 from statewise.data.segments.missing import Missing
 from statewise.data.tables.rows import Rows

@@ -1,7 +1,7 @@
 """Why there are fewer windows than rows would allow."""
 
 from statewise.data.doctor.losses import WindowAccount
-from statewise.data.doctor.oddities.oddity import Oddity
+from statewise.data.oddities.oddity import Oddity
 
 _CAUSES = (
     ("gaps", "lost to gaps in time", "data.gap.policy=forward_fill, data.max_gap or a smaller data.window keeps more"),

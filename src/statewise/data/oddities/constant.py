@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject, share
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject, share
 
 _NEARLY = 0.999
 _FEW = 10  # rows, of which nothing is said

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import DAY, Subject
-from statewise.data.tables.frequency import days_of_the_week
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import DAY, Subject
+from statewise.data.segments.frequency import days_of_the_week
 
 _FEW = 0.02
 _WEEKS = 20

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject, share
-from statewise.data.tables.frequency import calendar_step
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject, share
+from statewise.data.segments.frequency import calendar_step
 from statewise.data.tables.times.duration import in_words
 
 _MUCH = 0.01

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from statewise.data.doctor.oddities.oddity import Oddity
-from statewise.data.doctor.oddities.subject import Subject
+from statewise.data.oddities.oddity import Oddity
+from statewise.data.oddities.subject import Subject
 
 _NOTE = re.compile(r'column "(.*)": ([\d,]+) values? beyond 2\^53, .*')
 
