@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 from statewise.callbacks.fit_setting import fit_setting
 from statewise.callbacks.health_scalars import log_health
 from statewise.callbacks.log_listener import LogListener
-from statewise.callbacks.ranks import agree, together
 from statewise.callbacks.real_steps import log_due, log_index, log_pace
 from statewise.callbacks.rehearsals import Rehearsals
+from statewise.callbacks.shared_findings import agree, together
 from statewise.health import Finding, HealthMonitor, Severity
 from statewise.health.announcer import Announcer
 from statewise.health.steps.update_hooks import UpdateHooks
