@@ -11,17 +11,16 @@ import pytest
 import torch
 from hydra.core.hydra_config import HydraConfig
 
-from statewise import checkpoints, launch
+from statewise import launch
+from statewise.folders import new_folder
 from statewise.train import main
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_two_runs_at_the_same_instant_get_two_folders(tmp_path):
-    from statewise.launch import _new_folder
-
     wanted = str(tmp_path / "outputs" / "2025-01-31" / "12-00-00")
-    assert [_new_folder(wanted) for _ in range(3)] == [wanted, f"{wanted}-2", f"{wanted}-3"]
+    assert [new_folder(wanted) for _ in range(3)] == [wanted, f"{wanted}-2", f"{wanted}-3"]
 
 
 def test_a_folder_that_holds_a_run_is_not_written_to_again(train):
@@ -138,7 +137,8 @@ def test_a_relative_path_means_the_folder_where_the_command_was_started(chdir, t
 def test_a_relative_path_means_the_same_inside_a_sweep(train, tmp_path):
     sine_file(tmp_path)
     sweep = f"hydra.sweep.dir={tmp_path / 'sweep'}"
-    outcome = train(*SMALL_FILE, "trainer=smoke", "-m", sweep, "hydra.job.chdir=true", "logger=csv", "report=false", tiny=False)
+    given = ["trainer=smoke", "-m", "launcher=basic", sweep, "hydra.job.chdir=true", "logger=csv", "report=false"]
+    outcome = train(*SMALL_FILE, *given, tiny=False)
     assert outcome.code == 0, outcome.err
 
 
@@ -168,7 +168,7 @@ def test_a_disk_that_fills_up_during_a_run_ends_it_with_one_line(train, monkeypa
     def disk_full(*arguments, **keywords):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints.torch, "save", disk_full)
+    monkeypatch.setattr(torch, "save", disk_full)
     outcome = train()
     assert outcome.code == 1
     assert "No space left on device" in outcome.err

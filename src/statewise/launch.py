@@ -1,58 +1,40 @@
-"""From a command line to an exit code: Hydra composes, `run` does each job, and every failure ends in one line.
+"""From a command line to an exit code: Hydra composes, jobs are done here or in processes of their own, a failure is one line.
 
 Exit codes: 0 ok; 1 a run failed, diverged or is unhealthy; 2 refused before any work; 130 and 143 interrupted.
 """
 
 import logging
-import math
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from statewise import schemas
-from statewise.choices import did_you_mean
-from statewise.config import CONFIG_ERRORS, config_groups, explain, unknown_keys
-from statewise.interrupts import Interrupted
+from statewise import attempts, schemas
+from statewise.config import CONFIG_ERRORS, config_groups, explain
+from statewise.config import FULL_ERROR as FULL_ERROR
+from statewise.folders import new_folder
+from statewise.interrupts import Interrupted, ask_before_stopping
+from statewise.jobs import Job as Job
+from statewise.jobs import Jobs
+from statewise.jobs import Refused as Refused
+from statewise.jobs import RunFailed as RunFailed
+from statewise.sweeps import going_on, plugins
+from statewise.sweeps.launchers import JobFailed
+from statewise.sweeps.processes import end_with_the_sweep
+from statewise.sweeps.sweeping import Sweeping
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from statewise.sweeps.sweep import Sweep
 
-FULL_ERROR = "HYDRA_FULL_ERROR"
 MULTIRUN = {"-m", "--multirun"}
 TAKE_A_VALUE = {"--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
-
-
-class Refused(Exception):
-    """The configuration or the data is refused before any work; the message is the one line that is printed."""
-
-    exit_code = 2
-
-
-class RunFailed(Exception):
-    """A run ended with a status other than ok; the message is the one line that is printed."""
-
-    exit_code = 1
-
-
-@dataclass
-class Job:
-    """What became of one job of a command."""
-
-    overrides: list[str]  # all of them, those of a resumed parent included
-    typed: list[str]  # those of this command
-    folder: Path
-    status: str = "failed"
-    objective: float | None = None
-    message: str = ""
-    exit_code: int = 1
 
 
 def launch(run: Callable[[DictConfig, Job], float], argv: Sequence[str] | None = None) -> int:
@@ -62,57 +44,63 @@ def launch(run: Callable[[DictConfig, Job], float], argv: Sequence[str] | None =
         run: does one job in its run folder and returns the objective; it sets the job's status.
         argv: the arguments after the program's name; those of this process by default.
     """
+    end_with_the_sweep()
     typed = options_first(sys.argv[1:] if argv is None else argv)
     show_traceback = bool(os.environ.get(FULL_ERROR))
     schemas.register()
-    OmegaConf.register_new_resolver("new_folder", _new_folder, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("new_folder", new_folder, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("config_groups", config_groups, replace=True)
-    jobs: list[Job] = []
+    sweeping = Sweeping(typed)
+    plugins.register(sweeping)
+    jobs = Jobs(run, sweeping, show_traceback=show_traceback)
+    stopped: int | None = None  # the exit code, where the command did not come to its own end
 
     @hydra.main(version_base="1.3", config_path="pkg://statewise.conf", config_name="train")
     def train(config: DictConfig) -> float:
-        return _do(run, config, typed, jobs, show_traceback)
+        return jobs.do(config, typed)
 
     try:
-        _refuse_taken_folder(typed)
-        arguments = _with_parents_overrides(typed)
-        with _command_line(arguments), _root_logger_as_it_was():
-            train()
+        with ask_before_stopping(lambda name: False):
+            typed = _next_attempt(typed)
+            _refuse_taken_folder(typed)
+            arguments = _with_parents_overrides(_with_sweeps_overrides(typed))
+            with _command_line(arguments), _root_logger_as_it_was():
+                train()
+    except attempts.Complete as complete:
+        sys.stdout.write(f"{complete}\n")
+        return 0
     except Interrupted as interrupted:
         _say(str(interrupted))
-        return interrupted.exit_code
+        stopped = interrupted.exit_code
     except KeyboardInterrupt:
         _say("interrupted before the run began")
-        return 130
+        stopped = 130
     except SystemExit as end:  # --help, --cfg, and argparse's usage errors
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
-    except (Refused, RunFailed) as failure:
-        if not jobs:
+    except (Refused, RunFailed, JobFailed) as failure:
+        if not jobs.done and sweeping.sweep is None:
             _say(str(failure))
-            return failure.exit_code
+            stopped = 2 if isinstance(failure, Refused) else 1
     except (OSError, *CONFIG_ERRORS) as error:
         if show_traceback:
             traceback.print_exc()
         _say(_unwritable(error) or explain(error, typed))
-        return 2
-    if MULTIRUN & set(typed):
-        _say_what_came_of(jobs)
-    return max((job.exit_code for job in jobs), default=0)
+        stopped = 2
+    except ValueError as error:  # what a sweeper says of a sweep that cannot be done
+        _say(str(error))
+        stopped = 2
+    if sweeping.sweep is not None:
+        return _end_of(sweeping.sweep, stopped)
+    return max((job.exit_code for job in jobs.done), default=0) if stopped is None else stopped
 
 
-def _say_what_came_of(jobs: Sequence[Job]) -> None:
-    """The tables at the end of a multirun; that of a sweep over data.fold is kept in its folder as well."""
-    from statewise.console import console, sweep_table
-    from statewise.fold_table import fold_groups, fold_table, sweep_folder, write_folds
-
-    rows = [vars(job) for job in jobs]
-    console().print(sweep_table(rows))
-    if groups := fold_groups(rows):
-        console().print(fold_table(groups))
-        try:
-            write_folds(groups, sweep_folder(groups))
-        except OSError as error:
-            _say(f"the table of the folds could not be written: {error}")
+def _end_of(sweep: "Sweep", stopped: int | None) -> int:
+    """Say what came of a sweep, also of one that was stopped, and return the exit code."""
+    with closing(sweep), suppress(FileNotFoundError):  # no job has begun
+        sweep.conclude()
+    if (sweep.records or stopped != 2) and (go_on := sweep.how_to_go_on()):
+        _say(go_on)
+    return sweep.exit_code if stopped is None else stopped
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -127,58 +115,26 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     return options + overrides
 
 
-def _do(
-    run: Callable[[DictConfig, Job], float], config: DictConfig, typed: list[str], jobs: list[Job], show_traceback: bool
-) -> float:
-    """Run one job; whatever goes wrong becomes one line on the screen, and one with its traceback in the job's own log."""
-    settings = HydraConfig.get()
-    overrides = list(settings.overrides.task)
-    job = Job(overrides, typed, Path(settings.runtime.output_dir))
-    jobs.append(job)
+def _next_attempt(typed: list[str]) -> list[str]:
+    if not attempts.wanted(typed):
+        return typed
+    if MULTIRUN & set(typed):
+        raise Refused("resume=auto continues one run; a sweep is continued with sweep.resume=FOLDER")
     try:
-        if strange := unknown_keys(config, schemas.Train.__dataclass_fields__):
-            suggestion = did_you_mean(strange[0], schemas.Train.__dataclass_fields__)
-            raise Refused(f"there is no configuration key '{strange[0]}'{suggestion}")
-        job.objective = run(config, job)
-        job.status, job.exit_code = "ok", 0
-        return job.objective
-    except Exception as error:
-        job.message, job.exit_code = _one_line(error, overrides)
-        _say(job.message)
-        _write_to_log_file(job.message, error)
-        if show_traceback:
-            traceback.print_exception(error)
-        if settings.mode == RunMode.MULTIRUN:  # a sweeper must know
-            raise (Refused if job.exit_code == 2 else RunFailed)(job.message) from error
-        return math.nan
+        arguments, line = attempts.next_attempt(typed, Path.cwd())
+    except (ValueError, OSError) as error:
+        raise Refused(str(error)) from error
+    sys.stdout.write(f"{line}\n")
+    return arguments
 
 
-def _one_line(error: Exception, overrides: list[str]) -> tuple[str, int]:
-    if isinstance(error, Refused | RunFailed):
-        return " ".join(str(error).split("\n")), error.exit_code
-    if isinstance(error, CONFIG_ERRORS):
-        return explain(error, overrides), 2
-    if isinstance(error, OSError):
-        return f"a file could not be read or written: {error}; the run folder keeps what was written before", 1
-    text = str(error).strip().splitlines()
-    return (
-        f"internal error, {type(error).__name__}: {text[0] if text else 'no message'} (set {FULL_ERROR}=1 for the traceback)",
-        1,
-    )
-
-
-def _new_folder(path: str) -> str:
-    """Create a folder that did not exist before: `path`, or `path-2` and so on where another run took it first."""
-    wanted = Path(path)
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    candidate, count = wanted, 1
-    while True:
-        try:
-            candidate.mkdir()
-            return str(candidate)
-        except FileExistsError:
-            count += 1
-            candidate = wanted.with_name(f"{wanted.name}-{count}")
+def _with_sweeps_overrides(typed: list[str]) -> list[str]:
+    if not any(argument.startswith(f"{going_on.KEY}=") for argument in typed):
+        return typed
+    try:
+        return options_first(going_on.with_sweeps_overrides(typed, Path.cwd()))
+    except OSError as error:
+        raise Refused(str(error)) from error
 
 
 def _with_parents_overrides(typed: list[str]) -> list[str]:
@@ -209,13 +165,6 @@ def _unwritable(error: BaseException | None) -> str | None:
             return f"the output folder cannot be written ({reason}); choose one with hydra.run.dir=FOLDER"
         error = error.__cause__ or error.__context__
     return None
-
-
-def _write_to_log_file(message: str, error: Exception) -> None:
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler):
-            details = (type(error), error, error.__traceback__)
-            handler.handle(logging.LogRecord(log.name, logging.ERROR, __file__, 0, message, None, details))
 
 
 def _say(line: str) -> None:

@@ -8,20 +8,8 @@ import math
 import pytest
 from rich.console import Console
 
-from statewise.fold_table import fold_groups, fold_table, sweep_folder, write_folds
-from statewise.summary import errors_on_test, summarise
-
-
-def job(folder, overrides, mse=None, status="ok") -> dict:
-    folder.mkdir(parents=True)
-    test = None
-    if mse is not None:
-        scaled = {"mse": mse, "mae": mse / 2, "mse_per_target": [mse], "mae_per_target": [mse / 2]}
-        test = errors_on_test(["x"], scaled, scaled)
-    baselines = {"last_value": {"mse": 1.0, "mae": 1.0}, "zero": None, "linear": {"mse": 0.8, "mae": 0.7}}
-    summary = summarise(status=status, model="gru", data="file", seed=0, test=test, baselines=baselines)
-    (folder / "summary.json").write_text(json.dumps(summary))
-    return {"overrides": overrides, "status": status, "folder": folder, "objective": mse}
+from statewise.sweeps.fold_table import fold_groups, fold_table, write_folds
+from statewise.sweeps.rows import rows_of
 
 
 def printed(table) -> str:
@@ -31,11 +19,12 @@ def printed(table) -> str:
 
 
 @pytest.fixture
-def four(tmp_path):
+def four(tmp_path, run_folder):
     """Four folds in a mixed order, the last of them failed."""
-    figures = {2: 0.6, 0: 0.4, 1: 0.5}
-    jobs = [job(tmp_path / f"{k}", ["data.folds.n=4", f"data.fold={k}"], mse) for k, mse in figures.items()]
-    return [*jobs, job(tmp_path / "3", ["data.folds.n=4", "data.fold=3"], status="diverged")]
+    for place, (fold, mse) in enumerate({2: 0.6, 0: 0.4, 1: 0.5}.items()):
+        run_folder(tmp_path / str(place), ["data.folds.n=4", f"data.fold={fold}"], mse=mse)
+    run_folder(tmp_path / "3", ["data.folds.n=4", "data.fold=3"], status="diverged")
+    return rows_of(tmp_path)
 
 
 def test_the_folds_stand_in_order_with_their_mean_and_standard_error(four):
@@ -62,42 +51,50 @@ def test_the_terminal_shows_a_line_for_each_fold_and_the_two_of_all(four):
 
 
 def test_both_files_hold_every_fold_and_the_figures_of_all(four, tmp_path):
-    groups = fold_groups(four)
-    assert sweep_folder(groups) == tmp_path
-    write_folds(groups, tmp_path)
+    write_folds(fold_groups(four), tmp_path)
 
     with (tmp_path / "folds.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["fold"] for line in lines] == ["0", "1", "2", "3", "mean", "standard_error"]
     assert [line["test_mse"] for line in lines[:4]] == ["0.4", "0.5", "0.6", ""]
+    assert [line["folder"] for line in lines] == ["1", "2", "0", "3", "", ""]
     (entry,) = json.loads((tmp_path / "folds.json").read_text())
     assert len(entry["folds"]) == 4
     assert entry["mean"]["test_mse"] == pytest.approx(0.5)
     assert entry["folds"][3]["status"] == "diverged"
 
 
-def test_other_things_that_were_swept_make_groups(tmp_path):
-    jobs = [
-        job(tmp_path / f"{model}{fold}", ["data.folds.n=2", f"model={model}", f"data.fold={fold}"], mse)
-        for model, mse in (("gru", 0.5), ("nlinear", 0.7))
-        for fold in (0, 1)
-    ]
-    groups = fold_groups(jobs)
+def test_other_things_that_were_swept_make_groups(tmp_path, run_folder):
+    for model, mse in (("gru", 0.5), ("nlinear", 0.7)):
+        for fold in (0, 1):
+            run_folder(tmp_path / f"{model}{fold}", ["data.folds.n=2", f"model={model}", f"data.fold={fold}"], mse=mse)
+    groups = fold_groups(rows_of(tmp_path))
 
     assert [group.overrides for group in groups] == ["model=gru", "model=nlinear"]
     assert [group.over_folds()[0]["test_mse"] for group in groups] == pytest.approx([0.5, 0.7])
     assert "model=nlinear" in printed(fold_table(groups))
 
 
-def test_a_sweep_of_something_else_has_no_such_table(tmp_path):
-    assert fold_groups([job(tmp_path / "a", ["seed=0"], 0.1), job(tmp_path / "b", ["seed=1"], 0.2)]) == []
-    assert fold_groups([job(tmp_path / "c", ["seed=0", "data.fold=1"], 0.1), job(tmp_path / "d", ["data.fold=1"], 0.2)]) == []
+def test_how_the_jobs_were_run_makes_no_groups(tmp_path, run_folder):
+    """A sweep that was started again with another launcher is still one way to train."""
+    run_folder(tmp_path / "a", ["seed=1", "data.fold=0", "launcher.n_jobs=4"], mse=0.5)
+    run_folder(tmp_path / "b", ["data.fold=1", "seed=1", "sweep.resume=/a"], mse=0.5)
+
+    assert [group.overrides for group in fold_groups(rows_of(tmp_path))] == [""]
+
+
+def test_a_sweep_of_something_else_has_no_such_table(tmp_path, run_folder):
+    for name, overrides in (("a", ["seed=0", "data.fold=1"]), ("b", ["data.fold=1", "seed=2"]), ("c", ["seed=1"])):
+        run_folder(tmp_path / name, overrides, mse=0.1)
+
+    assert fold_groups(rows_of(tmp_path)) == []
     assert fold_groups([]) == []
 
 
-def test_a_fold_alone_has_no_standard_error(tmp_path):
-    jobs = [job(tmp_path / "0", ["data.fold=0"], 0.4), job(tmp_path / "1", ["data.fold=1"], status="failed")]
-    (group,) = fold_groups(jobs)
+def test_a_fold_alone_has_no_standard_error(tmp_path, run_folder):
+    run_folder(tmp_path / "0", ["data.fold=0"], mse=0.4)
+    run_folder(tmp_path / "1", ["data.fold=1"], status="failed")
+    (group,) = fold_groups(rows_of(tmp_path))
 
     assert group.over_folds()[0]["test_mse"] == 0.4
     assert group.over_folds()[1] == {"test_mse": None, "test_mae": None, "best_baseline_mse": None, "skill": None}
@@ -106,8 +103,9 @@ def test_a_fold_alone_has_no_standard_error(tmp_path):
 def test_a_sweep_over_the_folds_ends_with_the_table_and_its_files(train, tmp_path):
     sweep = tmp_path / "sweep"
     outcome = train(
-        "-m", f"hydra.sweep.dir={sweep}", "data.folds.n=2", "data.fold=0,1", "trainer.max_epochs=1", "health.policy=off"
-    )
+        "-m", "launcher=basic", f"hydra.sweep.dir={sweep}", "data.folds.n=2", "data.fold=0,1", "trainer.max_epochs=1",
+        "health.policy=off",
+    )  # fmt: skip
 
     assert outcome.code == 0, outcome.err + outcome.out[-3000:]
     assert "± standard error" in outcome.out

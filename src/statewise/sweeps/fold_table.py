@@ -5,7 +5,7 @@ python train.py -m data.folds.n=4 data.fold=0,1 model=gru,nlinear    two groups 
 """
 
 import csv
-import json
+import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from statewise.summary import best_baseline, number, percent, result_rows
+from statewise.runs import atomic_file, write_json
+from statewise.summary import number, percent
+from statewise.sweeps.rows import Row, identity, key_of
 
 FIGURES = ("test_mse", "test_mae", "best_baseline_mse", "skill")
 COLUMNS = ("overrides", "fold", "status", "test_mse", "test_mae", "best_baseline", "best_baseline_mse", "skill", "folder")
-_KEY = "data.fold="
+_KEY = "data.fold"
 
 
 @dataclass(frozen=True)
@@ -50,20 +52,17 @@ class Group:
         return means, errors
 
 
-def fold_groups(jobs: Iterable[Mapping[str, Any]]) -> list[Group]:
-    """The jobs of a multirun that differ in their fold, by everything else they differ in; none where it was not swept.
-
-    A job has `overrides` (a list), `status` and `folder`.
-    """
-    swept = [job for job in jobs if _fold_of(job["overrides"]) is not None]
-    if len({_fold_of(job["overrides"]) for job in swept}) < 2:
+def fold_groups(rows: Iterable[Row]) -> list[Group]:
+    """The jobs of a sweep that differ in their fold, by everything else they differ in; none where it was not swept."""
+    swept = [row for row in rows if _fold_of(row.overrides) is not None]
+    if len({_fold_of(row.overrides) for row in swept}) < 2:
         return []
-    others = [[entry for entry in job["overrides"] if not entry.startswith(_KEY)] for job in swept]
+    others = [sorted(entry for entry in identity(row.overrides) if key_of(entry) != _KEY) for row in swept]
     common = set(others[0]).intersection(*others)
     groups: dict[str, list[dict[str, Any]]] = {}
-    for job, entries in zip(swept, others, strict=True):
+    for row, entries in zip(swept, others, strict=True):
         label = " ".join(entry for entry in entries if entry not in common)
-        groups.setdefault(label, []).append(_line(job, label))
+        groups.setdefault(label, []).append(_line(row, label))
     return [Group(label, tuple(sorted(lines, key=lambda line: line["fold"]))) for label, lines in groups.items()]
 
 
@@ -90,46 +89,37 @@ def fold_table(groups: Sequence[Group]) -> Table:
 
 
 def write_folds(groups: Sequence[Group], folder: Path) -> None:
-    """Writes folds.csv, one line for each fold and then mean and standard error, and folds.json into the sweep's folder."""
+    """Writes folds.csv, one line for each fold and then mean and standard error, and folds.json into the sweep's folder.
+
+    Folders of jobs are below that of the files, so that all can move together.
+    """
     lines: list[Mapping[str, Any]] = []
-    for group in groups:
-        means, errors = group.over_folds()
-        lines += group.folds
-        lines += [{"overrides": group.overrides, "fold": "mean", **means}]
-        lines += [{"overrides": group.overrides, "fold": "standard_error", **errors}]
-    with (folder / "folds.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
-        writer.writeheader()
-        writer.writerows(lines)
     entries = []
     for group in groups:
         means, errors = group.over_folds()
-        entries.append({"overrides": group.overrides, "folds": list(group.folds), "mean": means, "standard_error": errors})
-    (folder / "folds.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-
-
-def sweep_folder(groups: Sequence[Group]) -> Path:
-    """The folder that holds those of all jobs."""
-    return Path(os.path.commonpath([fold["folder"] for group in groups for fold in group.folds]))
+        folds = [{**fold, "folder": os.path.relpath(fold["folder"], folder)} for fold in group.folds]
+        lines += folds
+        lines += [{"overrides": group.overrides, "fold": "mean", **means}]
+        lines += [{"overrides": group.overrides, "fold": "standard_error", **errors}]
+        entries.append({"overrides": group.overrides, "folds": folds, "mean": means, "standard_error": errors})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    with atomic_file(folder / "folds.csv") as file:
+        file.write(text.getvalue().encode("utf-8"))
+    write_json(folder / "folds.json", entries)
 
 
 def _fold_of(overrides: Iterable[str]) -> int | None:
     """The last one counts, as in Hydra."""
-    values = [entry.removeprefix(_KEY) for entry in overrides if entry.startswith(_KEY)]
+    values = [entry.partition("=")[2] for entry in overrides if key_of(entry) == _KEY]
     return int(values[-1]) if values and values[-1].isdecimal() else None
 
 
-def _line(job: Mapping[str, Any], label: str) -> dict[str, Any]:
-    line = dict.fromkeys(COLUMNS) | {"overrides": label, "fold": _fold_of(job["overrides"]), "status": job["status"]}
-    line["folder"] = str(job["folder"])
-    path = Path(job["folder"]) / "summary.json"
-    if path.is_file():
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        model, best = result_rows(summary)[0], best_baseline(summary)
-        line |= {"test_mse": model.mse, "test_mae": model.mae, "skill": model.skill}
-        if best is not None:
-            line |= {"best_baseline": best[0].replace("_", " "), "best_baseline_mse": best[1]}
-    return line
+def _line(row: Row, label: str) -> dict[str, Any]:
+    line = {name: getattr(row, name, None) for name in COLUMNS}
+    return line | {"overrides": label, "fold": _fold_of(row.overrides), "folder": str(row.folder)}
 
 
 def _cells(figures: Mapping[str, Any], baseline: str) -> list[str]:
