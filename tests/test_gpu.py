@@ -139,3 +139,62 @@ def test_a_number_that_is_not_finite_is_named_with_its_true_first_step(train, mo
     assert outcome.code == 1
     assert outcome.summary["status"] == "diverged"
     assert "step 4" in outcome.err
+
+
+needs_two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+
+
+@needs_two_devices
+@pytest.mark.parametrize("hardware", ["ddp", "fsdp"])
+def test_a_run_on_two_devices_gives_the_numbers_of_one(hardware, train):
+    one = train("hardware=gpu", "hardware.precision=64-true")
+    two = train(f"hardware={hardware}", "hardware.devices=2", "hardware.precision=64-true")
+    assert two.code == 0, two.err
+    assert two.summary["health"]["verdict"] == "healthy"
+    assert two.summary["test"]["mse"] == pytest.approx(one.summary["test"]["mse"], rel=1e-9)
+
+
+@needs_two_devices
+@pytest.mark.parametrize("hardware", ["ddp", "fsdp"])
+def test_a_frozen_parameter_is_found_on_two_devices(hardware, train):
+    outcome = train(f"hardware={hardware}", "hardware.devices=2", "fault=frozen_A")
+    assert outcome.code == 1
+    assert "frozen-by-mistake: `model.ssm_0.A`" in outcome.err
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    """One process and its device: enough for parameters in parts."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import init_device_mesh
+
+    torch.cuda.set_device(0)
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cuda", (1,))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_sharded_model_on_the_device_computes_what_the_whole_one_does(mesh):
+    from statewise.callbacks.gradient_ledger import tensor_norms
+    from statewise.models.dense_ssm import dense_ssm
+    from statewise.parallel.sharding import shard
+    from statewise.parallel.shards import whole, whole_parameters
+
+    def model():
+        torch.manual_seed(0)
+        made = dense_ssm(n_features=2, n_outputs=1, horizon=1, target_inputs=None, targets_are_levels=True, d_state=5)
+        return made.double().cuda()
+
+    plain, cut = model(), model()
+    shard(cut, mesh)
+    x = torch.randn(4, 20, 2, dtype=torch.float64, device="cuda")
+    for either in (plain, cut):
+        either(x)[0].square().mean().backward()
+    gradients = [[p.grad for p in either.parameters()] for either in (plain, cut)]
+    expected, found = (tensor_norms(several) for several in gradients)
+    assert (expected - found).abs().max() <= 1e-12 * expected.max()
+    with whole_parameters(cut.ssm_0):
+        cut.ssm_0.scale_transition_(0.5)
+    assert torch.equal(whole(cut.ssm_0.A), plain.ssm_0.A.detach() * 0.5)

@@ -5,7 +5,6 @@
 
 import logging
 import sys
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,11 @@ import torch
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint, TQDMProgressBar
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from statewise.callbacks.dashboard import Dashboard
+from statewise.callbacks.hparams_tab import overrides_of_this_job, shown
 from statewise.callbacks.training_health import TrainingHealth
 from statewise.carried import require_state
 from statewise.checkpoints import AtomicCheckpointIO
@@ -27,7 +26,12 @@ from statewise.choices import at_least
 from statewise.data.datamodule import WindowsDataModule
 from statewise.data.form import Form
 from statewise.faults import Injected, inject
+from statewise.loggers import build_loggers
 from statewise.optim import fused_allowed
+from statewise.parallel.followers import Call
+from statewise.parallel.lightning_loops import adapt
+from statewise.parallel.sharding import precision_of
+from statewise.parallel.strategies import refuse_processes, several, strategy_of
 from statewise.task import Forecasting
 
 log = logging.getLogger(__name__)
@@ -103,21 +107,30 @@ def build_callbacks(config: DictConfig) -> dict[str, L.Callback]:
     """The callbacks that the configuration names; training_health is given the node health, the dashboard everything."""
     callbacks: dict[str, Any] = {}
     for name, node in (config.callbacks or {}).items():
-        options = OmegaConf.to_object(config.health) if name == "training_health" else None
-        callbacks[str(name)] = instantiate(node, **(vars(options) if options else {}), _convert_="object")
+        options: Any = OmegaConf.to_container(config.health) if name == "training_health" else {}
+        callbacks[str(name)] = instantiate(node, **options, _convert_="object")
         if isinstance(callbacks[str(name)], Dashboard):
-            callbacks[str(name)].hyperparameters = OmegaConf.to_container(config, resolve=True)
+            plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+            callbacks[str(name)].hyperparameters = shown(plain, overrides_of_this_job())
     if "training_health" not in callbacks:
         callbacks["training_health"] = TrainingHealth(policy="off")
     return callbacks
 
 
 def build_trainer(
-    config: DictConfig, folder: Path, callbacks: Iterable[L.Callback], datamodule: WindowsDataModule
+    config: DictConfig,
+    folder: Path,
+    callbacks: Iterable[L.Callback],
+    datamodule: WindowsDataModule,
+    follow: Call | None = None,
 ) -> L.Trainer:
-    """Lightning's trainer with the run folder as the only place that is written to."""
+    """Lightning's trainer with the run folder as the only place that is written to.
+
+    follow: what further processes of this run are to do, where this one starts them.
+    """
     hardware, limits = config.hardware, config.trainer
     refuse_missing_hardware(hardware.accelerator, hardware.precision)
+    precision, precision_plugins = precision_of(hardware)
     at_least(
         1,
         trainer__max_epochs=limits.max_epochs,
@@ -128,11 +141,12 @@ def build_trainer(
         raise ValueError(f"trainer.gradient_clip_val must be above 0, or null for no clipping, got {limits.gradient_clip_val}")
     callbacks = list(callbacks)
     interactive = sys.stderr.isatty()
-    return _trainer(
+    trainer = make_trainer(
         accelerator=hardware.accelerator,
         devices=hardware.devices,
-        strategy=hardware.strategy,
-        precision=hardware.precision,
+        num_nodes=hardware.num_nodes,
+        strategy=strategy_of(hardware, follow),
+        precision=precision,
         max_epochs=limits.max_epochs,
         gradient_clip_val=limits.gradient_clip_val,
         accumulate_grad_batches=limits.accumulate_grad_batches,
@@ -142,7 +156,7 @@ def build_trainer(
         log_every_n_steps=min(limits.log_every_n_steps, _batches(limits.limit_train_batches, datamodule)),
         callbacks=[*callbacks, *([TQDMProgressBar()] if interactive else [])],
         logger=build_loggers(config, folder),
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(), *precision_plugins],
         default_root_dir=folder,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,  # the data module's own sampler knows its place in the run
@@ -150,6 +164,11 @@ def build_trainer(
         enable_progress_bar=interactive,
         enable_model_summary=False,  # training health prints a table that says more
     )
+    if several(hardware):
+        streams = datamodule.prepared.streams
+        refuse_processes(trainer, datamodule.batch_size, None if streams is None else streams.width)
+        adapt(trainer)
+    return trainer
 
 
 def _batches(limit: int | float | None, datamodule: WindowsDataModule) -> int:
@@ -160,18 +179,6 @@ def _batches(limit: int | float | None, datamodule: WindowsDataModule) -> int:
     if batches < 1:
         raise ValueError(f"trainer.limit_train_batches={limit} leaves no batch to train on; use null for all of them")
     return batches
-
-
-def build_loggers(config: DictConfig, folder: Path) -> list[Logger]:
-    """metrics.csv with full float64 digits, and TensorBoard's events, both in the run folder itself."""
-    csv = CSVLogger(folder, name="", version="")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*exists and is not empty.*")  # it is our own, new folder
-        _ = csv.experiment
-    loggers: list[Logger] = [csv]
-    if config.logger.tensorboard:
-        loggers.append(TensorBoardLogger(folder, name="", version="", default_hp_metric=False))
-    return loggers
 
 
 def refuse_missing_hardware(accelerator: str, precision: str) -> None:
@@ -186,8 +193,9 @@ def refuse_missing_hardware(accelerator: str, precision: str) -> None:
         raise ValueError(f"hardware.precision={precision} does not exist on a CPU; use bf16-mixed, 32-true or 64-true")
 
 
-def _trainer(**options: Any) -> L.Trainer:
+def make_trainer(**options: Any) -> L.Trainer:
+    """Lightning's trainer; what it objects to is a ValueError."""
     try:
         return L.Trainer(**options)
-    except MisconfigurationException as error:
+    except (MisconfigurationException, RuntimeError) as error:  # the latter about what SLURM started
         raise ValueError(f"hardware or trainer: {error}") from error

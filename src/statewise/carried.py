@@ -15,6 +15,8 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from statewise.models.state import leaves, map_state, with_leaves
+from statewise.parallel.ranks import gathered, together
+from statewise.parallel.shards import whole_parameters
 
 
 class CarriedState:
@@ -45,7 +47,9 @@ class CarriedState:
                     "this batch of data.sampling=contiguous goes on with streams whose state is not known: begin with the "
                     "first batch of an epoch, or resume from a checkpoint that was written with this data.sampling"
                 )
-        initial = model.initial_state(len(fresh))  # type: ignore[operator]  # require_state has seen it
+        # Of sharded parameters the model would make a state in parts; within its forward pass they are whole by themselves.
+        with whole_parameters(model):
+            initial = model.initial_state(len(fresh))  # type: ignore[operator]  # require_state has seen it
         if not self.leaves:
             return initial
         if len(self.leaves[0]) < len(fresh):
@@ -69,6 +73,12 @@ class CarriedState:
         """A batch that is not trained on is part of its streams all the same."""
         if before is not None:
             self.keep(model(batch.inputs, before, last_only=True)[1])
+
+    def of_all(self) -> list[Tensor]:
+        """Its tensors with the streams of all processes, one after another; every process must ask at the same moment."""
+        if not together():
+            return list(self.leaves)
+        return [torch.cat(parts) for parts in zip(*gathered([leaf.cpu() for leaf in self.leaves]), strict=True)]
 
     def forget(self) -> None:
         """Before the first batch of an epoch."""

@@ -100,13 +100,14 @@ class MaskedMean(_Float64Sums):
 
     Args:
         targets: the number of targets m, the size of the last axis.
+        settings: of torchmetrics.
     """
 
     sums: Tensor
     counts: Tensor
 
-    def __init__(self, targets: int) -> None:
-        super().__init__()
+    def __init__(self, targets: int, **settings: Any) -> None:
+        super().__init__(**settings)
         self.add_state("sums", torch.zeros(targets, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("counts", torch.zeros(targets, dtype=torch.int64), dist_reduce_fx="sum")
 
@@ -124,6 +125,7 @@ class MaskedErrors(_Float64Sums):
 
     Args:
         targets: the number of targets m, the size of the last axis.
+        settings: of torchmetrics.
 
     `compute` gives ``mse`` and ``mae`` (scalars) and ``mse_per_target`` and ``mae_per_target`` (``[m]``, NaN for a
     target that was never observed, which is left out of the scalars).
@@ -133,8 +135,8 @@ class MaskedErrors(_Float64Sums):
     sizes: Tensor
     counts: Tensor
 
-    def __init__(self, targets: int) -> None:
-        super().__init__()
+    def __init__(self, targets: int, **settings: Any) -> None:
+        super().__init__(**settings)
         self.add_state("squares", torch.zeros(targets, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("sizes", torch.zeros(targets, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("counts", torch.zeros(targets, dtype=torch.int64), dist_reduce_fx="sum")
@@ -174,7 +176,7 @@ class MaskedErrors(_Float64Sums):
 def errors(prediction: Any, target: Any, observed: Any) -> dict[str, Tensor]:
     """`MaskedErrors` of arrays or tensors that are all at hand; any shapes ``[..., m]`` that are equal."""
     p, t = (torch.as_tensor(np.asarray(values, dtype=np.float64)) for values in (prediction, target))
-    metric = MaskedErrors(p.shape[-1])
+    metric = MaskedErrors(p.shape[-1], sync_on_compute=False)  # other processes have nothing to add to these
     metric.update(p, t, torch.as_tensor(np.asarray(observed, dtype=bool)))
     result: dict[str, Tensor] = metric.compute()
     return result

@@ -13,7 +13,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from statewise.carried import CarriedState, supervised
+from statewise.checkpoints.fit import fitted
 from statewise.choices import at_least, one_of
+from statewise.epoch_loss import EpochLoss
 from statewise.metrics import (
     MaskedErrors,
     MaskedMean,
@@ -23,11 +25,15 @@ from statewise.metrics import (
     observed_sums,
 )
 from statewise.optim import describe_groups, marked_parameters, parameter_groups
+from statewise.parallel import ranks
+from statewise.parallel.sharding import shard
+from statewise.parallel.step_agreement import StepAgreement
 
 log = logging.getLogger(__name__)
 
 SUPERVISION = ("last", "all")
 CARRIED = "carried_state"  # the entry of a checkpoint that was written inside an epoch of streams
+EPOCH_LOSS = "epoch_loss"  # the entry of one that was written inside any epoch
 AXES = ("batch", "time", "horizon", "target")
 
 
@@ -64,8 +70,13 @@ class Forecasting(L.LightningModule):
         ValueError: an argument is out of range, or (at the first batch) targets do not have the shape of the
         prediction.
 
-    After ``Trainer.test``: `test_predictions` ``[n, horizon, m]`` (float64, scaled, in the loader's order, on the CPU)
-    and `test_errors`, the values of `MaskedErrors`, also in original units if the data module tells its scale.
+    Where several processes train together, each has its share of the rows of every batch (data/windows/shares.py). The
+    loss that a process differentiates is that of its own rows over the observed targets of all, times the number of
+    processes, so that the mean of their gradients is the gradient of the whole batch; what is logged is the whole loss.
+
+    After ``Trainer.test``: `test_predictions` ``[n, horizon, m]`` (float64, scaled, in the order of the windows, on the CPU;
+    of several processes on the first) and `test_errors`, the values of `MaskedErrors`, also in original units if the data
+    module tells its scale.
     """
 
     def __init__(
@@ -104,13 +115,14 @@ class Forecasting(L.LightningModule):
         self.errors_of_test = MaskedErrors(m)
         self.original_errors_of_test = MaskedErrors(m)
 
+        self.agreement = StepAgreement()
         self.carried = CarriedState()
         self.skipped_batches = 0
         self.test_predictions: Tensor | None = None
         self.test_errors: dict[str, Tensor] = {}
-        self._collected: list[Tensor] = []
+        self._collected: list[tuple[range, Tensor]] = []
         self._original_scale: Tensor | None = None
-        self._epoch_sums: tuple[Tensor, Tensor] | None = None
+        self._epoch_loss = EpochLoss(self.agreement)
         self._any_observed: bool | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -137,7 +149,8 @@ class Forecasting(L.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         before = self.carried.before(self.model, batch)
-        if not self._has_observed(batch):
+        of_all = self.agreement.take()
+        if not (self._has_observed(batch) if of_all is None else bool(of_all.any())):
             self.skipped_batches += 1
             # Lightning warns that None might not be on purpose. It is, and the count is logged at the end.
             warnings.filterwarnings("ignore", message=".*`training_step` returned `None`", category=UserWarning)
@@ -147,10 +160,13 @@ class Forecasting(L.LightningModule):
         if before is not None:
             self.carried.keep(step.state)
         sums, counts = observed_sums(step.losses, step.observed)
-        loss = mean_over_targets(sums, counts)
+        if of_all is None:
+            loss = mean_over_targets(sums, counts)
+        else:
+            loss = ranks.world_size() * mean_over_targets(sums, of_all.to(sums.device, non_blocking=True))
         if self._trainer is not None and self._trainer.training:  # else called by hand: nothing to log to
-            self._add_to_epoch(sums.detach(), counts)
-            self._log_on_interval(loss.detach())
+            self._epoch_loss.add(sums.detach(), counts)
+            self._log_on_interval(loss.detach(), sums.detach(), of_all)
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -160,23 +176,35 @@ class Forecasting(L.LightningModule):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         prediction = self.shared_step(batch).prediction[:, -1].double()  # (b horizon m)
-        target, observed = batch.targets[:, -1].double(), batch.observed[:, -1]
+        places = self._places_of_test(batch_idx, len(prediction))
+        own = slice(len(places))  # without padding
+        prediction, target, observed = prediction[own], batch.targets[own, -1].double(), batch.observed[own, -1]
         self.errors_of_test.update(prediction, target, observed)
         if self._original_scale is not None:
-            done = sum(len(part) for part in self._collected)
-            scale = self._original_scale[done : done + len(prediction), None].to(prediction)  # (b 1 m)
+            scale = self._original_scale[places.start : places.stop, None].to(prediction)  # (b 1 m)
             self.original_errors_of_test.update(prediction * scale, target * scale, observed)
-        self._collected.append(prediction.cpu())
+        self._collected.append((places, prediction.cpu()))
+
+    def _places_of_test(self, batch_idx: int, size: int) -> range:
+        """Which of the test windows are in this process's part of a batch."""
+        if ranks.together():
+            own: range = self.trainer.datamodule.places("test", batch_idx)  # type: ignore[attr-defined]
+            return own
+        done = self._collected[-1][0].stop if self._collected else 0
+        return range(done, done + size)
 
     def _on_before_batch_transfer(self, batch: Any, dataloader_idx: int = 0) -> Any:
-        """Asks what is observed while the batch is on the CPU: asking a GPU would halt it at every step.
+        """Asks what is observed, by all processes, while the batch is on the CPU: asking a GPU would halt it at every step.
 
         Lightning's own method of this place, because the public hook makes it warn in every run with a data module. Were
         it gone, `training_step` would ask itself.
         """
         batch = super()._on_before_batch_transfer(batch, dataloader_idx)
         if self.trainer.training:
-            self._any_observed = self._observes_anything(batch)
+            if self.agreement.together:
+                self.agreement.exchange(self._observed_counts(batch))
+            else:
+                self._any_observed = self._observes_anything(batch)
         return batch
 
     def on_train_epoch_start(self) -> None:  # not called where an epoch is resumed midway
@@ -188,10 +216,18 @@ class Forecasting(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.carried.leaves:
-            checkpoint[CARRIED] = list(self.carried.leaves)
+            checkpoint[CARRIED] = self.carried.of_all()
+        if epoch_loss := self._epoch_loss.state_dict():
+            checkpoint[EPOCH_LOSS] = epoch_loss
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.carried.leaves = list(checkpoint.get(CARRIED, ()))
+        tell_share = getattr(getattr(self._trainer, "datamodule", None), "share", None)
+        rows = tell_share("train").rows if tell_share else slice
+        self.carried.leaves = [leaf[rows(len(leaf))] for leaf in checkpoint.get(CARRIED, ())]
+        first = self._trainer is None or self.trainer.global_rank == 0
+        self._epoch_loss.load_state_dict(checkpoint.get(EPOCH_LOSS, {}), first=first)
+        if "state_dict" in checkpoint:  # which may have the prefixes of a wrapper, and Lightning takes names as they are
+            checkpoint["state_dict"] = fitted(checkpoint["state_dict"], self.state_dict(), source="the checkpoint")
 
     def on_fit_end(self) -> None:
         if self.skipped_batches:
@@ -203,9 +239,10 @@ class Forecasting(L.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         errors = self.val_errors.compute()
-        self.log("val/loss", self.val_loss.compute(), prog_bar=True, sync_dist=True)
-        self.log("val/mse", errors["mse"], sync_dist=True)
-        self.log("val/mae", errors["mae"], sync_dist=True)
+        # The metrics have summed over all processes: there is nothing to synchronise.
+        self.log("val/loss", self.val_loss.compute(), prog_bar=True)
+        self.log("val/mse", errors["mse"])
+        self.log("val/mae", errors["mae"])
 
     def on_test_epoch_start(self) -> None:
         self.errors_of_test.reset()
@@ -215,7 +252,9 @@ class Forecasting(L.LightningModule):
         self._original_scale = torch.tensor(tell_scale("test"), dtype=torch.float64) if tell_scale else None
 
     def on_test_epoch_end(self) -> None:
-        self.test_predictions = torch.cat(self._collected)
+        parts = [part for of_one in ranks.gathered_by_the_first(self._collected) for part in of_one]
+        in_order = [prediction for _, prediction in sorted(parts, key=lambda part: part[0].start)]
+        self.test_predictions = torch.cat(in_order) if in_order else None
         self._collected = []
         self.test_errors = dict(self.errors_of_test.compute())
         if self._original_scale is not None:
@@ -226,7 +265,7 @@ class Forecasting(L.LightningModule):
             self.test_errors |= {f"{key}_original_units": original[key] for key in ("mse", "mae")}
         for key, value in self.test_errors.items():
             if value.ndim == 0:
-                self.log(f"test/{key}", value, sync_dist=True)
+                self.log(f"test/{key}", value)
             elif len(value) > 1:
                 name = key.removesuffix("_per_target")
                 self.log_dict({f"test/{name}/{target}": v for target, v in zip(self.target_names, value, strict=True)})
@@ -241,6 +280,11 @@ class Forecasting(L.LightningModule):
         if sampling == "contiguous":
             intended = ("leaking-state", "supervision-mismatch") if self.burn_in else ("leaking-state",)
         return {"trainable": (), "constants": carried, "intended": intended}
+
+    def configure_model(self) -> None:
+        """Under hardware=fsdp the strategy has a mesh of processes: the model is cut over it, once."""
+        if self._device_mesh is not None:
+            shard(self.model, self._device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = self.make_optimizer(parameter_groups(self, exempt=self.no_decay_marks))
@@ -278,24 +322,28 @@ class Forecasting(L.LightningModule):
         }[axis]
 
     def _observes_anything(self, batch: Any) -> bool:
-        observed = batch.observed
-        if self.burn_in:
-            if observed.ndim < 2 or observed.shape[1] <= self.burn_in:
-                return True  # and the shared step says what is wrong
-            observed = supervised(observed, self.burn_in, batch)
-        return bool(observed.any())
+        observed = self._supervised(batch)
+        return observed is None or bool(observed.any())
+
+    def _observed_counts(self, batch: Any) -> Tensor:
+        """How many values of each target carry loss in this batch, `[m]`."""
+        observed, m = self._supervised(batch), len(self.target_names)
+        return torch.ones(m, dtype=torch.int64) if observed is None else observed.reshape(-1, m).sum(0)
+
+    def _supervised(self, batch: Any) -> Tensor | None:
+        """Which targets carry loss; None where burn_in leaves no step, and the shared step says what is wrong."""
+        observed: Tensor = batch.observed
+        if not self.burn_in:
+            return observed
+        if observed.ndim < 2 or observed.shape[1] <= self.burn_in:
+            return None
+        return supervised(observed, self.burn_in, batch)
 
     def _has_observed(self, batch: Any) -> bool:
         known, self._any_observed = self._any_observed, None
         return self._observes_anything(batch) if known is None else known
 
-    def _add_to_epoch(self, sums: Tensor, counts: Tensor) -> None:
-        if self._epoch_sums is None:
-            self._epoch_sums = torch.zeros_like(sums, dtype=torch.float64), torch.zeros_like(counts)
-        self._epoch_sums[0].add_(sums)
-        self._epoch_sums[1].add_(counts)
-
-    def _log_on_interval(self, loss: Tensor) -> None:
+    def _log_on_interval(self, loss: Tensor, sums: Tensor, of_all: Tensor | None) -> None:
         """Logging every step costs as much as Lightning's whole loop, so only the steps that reach a logger are logged.
 
         Moved to the CPU: Lightning reads a value of the progress bar at every step, from where it lies. Tensors in
@@ -303,6 +351,8 @@ class Forecasting(L.LightningModule):
         """
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by Lightning's connector
         if every and (self.trainer.global_step + 1) % every == 0:
+            if of_all is not None:
+                loss = mean_over_targets(self.agreement.summed(sums), of_all)
             lr = self.trainer.optimizers[0].param_groups[0]["lr"]  # of this step: the schedule moves after it
             self.log("train/loss", loss.cpu(), prog_bar=True, on_step=True, on_epoch=False)
             self.log("lr", torch.tensor(lr, dtype=torch.float64), on_step=True, on_epoch=False)
@@ -310,7 +360,5 @@ class Forecasting(L.LightningModule):
             self._log_epoch_loss()
 
     def _log_epoch_loss(self) -> None:
-        if self._epoch_sums is not None:
-            mean = mean_over_targets(*self._epoch_sums)
-            self.log("train/loss_epoch", mean, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
-            self._epoch_sums = None
+        if (mean := self._epoch_loss.close()) is not None:
+            self.log("train/loss_epoch", mean, on_step=False, on_epoch=True, batch_size=1)

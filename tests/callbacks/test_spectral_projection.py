@@ -274,12 +274,16 @@ def test_a_radius_over_the_limit_is_brought_back_at_that_very_step(start: float,
     assert task.seen[over][0] == pytest.approx(0.99)
 
 
+def steps_made(state: dict) -> dict[str, int]:
+    return {name: layer["steps"] for name, layer in state["layers"].items()}
+
+
 def test_batches_that_only_accumulate_are_left_alone() -> None:
     task = Task(rotation(0.5, 0.9), lr=0.02)
     callback = SpectralProjection()
     memory = fit(task, callback, steps=6, accumulate_grad_batches=3)
     assert [step for step, _ in memory.rows] == [0, 1]
-    assert callback.state_dict() == {"steps": {"ssm_0": 2}}
+    assert steps_made(callback.state_dict()) == {"ssm_0": 2}
     assert sorted({step for step, _, _ in callback.radii}) == [0, 1, 2]
 
 
@@ -296,7 +300,7 @@ def test_lbfgs_ends_every_step_inside() -> None:
     callback = SpectralProjection()
     memory = fit(task, callback, steps=3)
     assert [step for step, _ in memory.rows] == [0, 1, 2]
-    assert callback.state_dict() == {"steps": {"ssm_0": 3}}
+    assert steps_made(callback.state_dict()) == {"ssm_0": 3}
     assert memory.rows[-1][1]["spectral_projection/acted"] == 1
     assert max(task.radii()) < 1
 
@@ -324,7 +328,7 @@ def test_two_optimisers_each_project_the_layers_they_hold() -> None:
     fit(task, callback, steps=3)
     assert len(task.between) == 6
     assert all(max(radii) < 1 for radii in task.between)
-    assert callback.state_dict() == {"steps": {"ssm_0": 3, "ssm_1": 3}}
+    assert steps_made(callback.state_dict()) == {"ssm_0": 3, "ssm_1": 3}
 
 
 class Checking(L.Callback):
@@ -393,7 +397,7 @@ def test_the_pace_of_large_states_survives_a_resume(tmp_path: Path) -> None:
     loader = DataLoader(TensorDataset(torch.zeros(7, 1)))
     trainer.fit(task(), loader)
     trainer.save_checkpoint(path)
-    assert torch.load(path)["callbacks"]["SpectralProjection"] == {"steps": {"ssm_0": 7}}
+    assert steps_made(torch.load(path)["callbacks"]["SpectralProjection"]) == {"ssm_0": 7}
     resumed = SpectralProjection()
     trainer = L.Trainer(
         accelerator="cpu",

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from statewise.parallel.shards import here, sharded, whole_norms
+
 
 class GradientReading:
     """The gradients of one optimizer's parameters at one moment; read `norms` within the hook that asked for it.
@@ -107,9 +109,14 @@ def short_names(named: Iterable[tuple[str, object]]) -> list[str]:
 
 
 def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
-    """Euclidean norm of every tensor: float64, on the first one's device; half precision is summed in float32."""
+    """Euclidean norm of every tensor: float64, on the first one's device; half precision is summed in float32.
+
+    Of tensors that lie in parts over several processes it is that of the whole, on all of them: a collective call.
+    """
     if not tensors:
         return torch.zeros(0, dtype=torch.float64)
+    if any(map(sharded, tensors)):
+        return whole_norms(tensors, tensor_norms([here(t) for t in tensors]))
     dense = [t.coalesce().values() if t.is_sparse else t for t in tensors]
     kinds = {(t.device, t.dtype) for t in dense}
     if len(kinds) == 1:

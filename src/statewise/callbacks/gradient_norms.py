@@ -2,10 +2,12 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
 import numpy as np
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -22,6 +24,7 @@ from statewise.callbacks.thinned import Thinned
 log = logging.getLogger(__name__)
 
 History = tuple[list[int], list[str], np.ndarray]
+Row = tuple[int, dict[str, float]]  # a step, and the norm of each parameter that had a gradient
 
 
 class GradientNorms(L.Callback):
@@ -52,7 +55,7 @@ class GradientNorms(L.Callback):
         self.ledger: GradientLedger | None = None
         self.none: list[str] = []
         self._steps = RealSteps()
-        self._rows: Thinned[tuple[int, dict[str, float]]] = Thinned(512)
+        self._rows: Thinned[Row] = Thinned(512)
         self._order: list[str] = []
         self._said: set[str] = set()
         self._first = True
@@ -69,6 +72,17 @@ class GradientNorms(L.Callback):
         rows = self._rows.items
         matrix = np.array([[row.get(name, math.nan) for name in self._order] for _, row in rows], dtype=np.float64)
         return [step for step, _ in rows], list(self._order), matrix.reshape(len(rows), len(self._order))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The history, and what was said or logged already: plain values and one matrix."""
+        rows = self._rows.state_dict(self._packed)
+        return {"names": list(self._order), "rows": rows, "said": sorted(self._said), "first": self._first}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if "rows" in state_dict:
+            self._order, self._said = list(state_dict["names"]), set(state_dict["said"])
+            self._first = bool(state_dict["first"])
+            self._rows.load_state_dict(state_dict["rows"], self._unpacked)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.ledger = shared_ledger(trainer, pl_module)
@@ -152,6 +166,17 @@ class GradientNorms(L.Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self._steps.detach()
         self.ledger = None
+
+    def _packed(self, rows: Sequence[Row]) -> dict[str, Any]:
+        matrix = [[row.get(name, math.nan) for name in self._order] for _, row in rows]
+        norms = torch.tensor(matrix, dtype=torch.float64).reshape(len(rows), len(self._order))
+        return {"steps": [step for step, _ in rows], "norms": norms}
+
+    def _unpacked(self, packed: dict[str, Any]) -> list[Row]:
+        found = []
+        for step, norms in zip(packed["steps"], packed["norms"].tolist(), strict=True):
+            found.append((step, {name: n for name, n in zip(self._order, norms, strict=True) if not math.isnan(n)}))
+        return found
 
     def _say_once(self, key: str, sentence: str) -> None:
         if key not in self._said:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from statewise.callbacks.gradient_ledger import GradientReading, short_names, tensor_norms, to_host
+from statewise.parallel.ranks import summed
+from statewise.parallel.shards import here, sharded
 
 
 def first_nonfinite_parameter(module: torch.nn.Module) -> str | None:
@@ -16,9 +18,15 @@ def first_nonfinite_parameter(module: torch.nn.Module) -> str | None:
     norms = to_host([tensor_norms([p for _, p in held])])[0]
     for (name, parameter), norm in zip(held, norms, strict=True):
         # A norm may overflow where no element does.
-        if not math.isfinite(norm) and not bool(parameter.isfinite().all()):
+        if not math.isfinite(norm) and not finite(parameter):
             return name
     return None
+
+
+def finite(parameter: Tensor) -> bool:
+    """Whether all elements are; of a parameter in parts the elements of all processes, which must ask together."""
+    bad = here(parameter).isfinite().logical_not().any().to("cpu", torch.float64)
+    return not bool(summed(bad) if sharded(parameter) else bad)
 
 
 def nonfinite_entries(batch: Any, name: str = "batch") -> str | None:
@@ -38,6 +46,6 @@ def nonfinite_entries(batch: Any, name: str = "batch") -> str | None:
 def without_overflow(reading: GradientReading, norms: list[float]) -> list[float]:
     """The norms again, in float64 where the sum of squares left the range of the gradient's own dtype."""
     return [
-        norm if math.isfinite(norm) else float(torch.linalg.vector_norm(reading.gradient(name).to(torch.float64)))
+        norm if math.isfinite(norm) else float(tensor_norms([reading.gradient(name).to(torch.float64)]))
         for name, norm in zip(reading.names, norms, strict=True)
     ]

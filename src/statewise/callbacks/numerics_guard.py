@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.optim import Optimizer
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from statewise.callbacks.gradient_ledger import GradientLedger, GradientReading, shared_ledger, to_host
 from statewise.callbacks.nonfinite import first_nonfinite_parameter, nonfinite_entries, without_overflow
 from statewise.callbacks.real_steps import RealSteps, checkpoint_due, log_due, log_pace, loss_scaler, unscales_inside
+from statewise.parallel import ranks
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +61,15 @@ class NumericsGuard(L.Callback):
     that a GradScaler skips is no error; ten in a row are. On a CPU every step is judged before it reaches the weights,
     so that these stay good; elsewhere the numbers wait on the device and are read at the first step, then every
     `trainer.log_every_n_steps` and before a validation or a checkpoint; the message names the step at which it began.
-    Norms are tested, not elements: a NaN or an infinity anywhere in a tensor is in its norm, at a tenth of the cost.
+    Norms are tested, not elements: a NaN or an infinity anywhere in a tensor is in its norm, at a tenth of the cost. Several
+    processes raise the same error at the same step; where the loss of one is bad and no gradient, with the next reading of all.
     """
 
     def __init__(self) -> None:
         self.ledger: GradientLedger | None = None
         self._steps = RealSteps()
         self._records: list[_Record] = []
+        self._untold: Diverged | None = None
         self._losses: list[Tensor] = []
         self._begun: dict[int, int] = {}
         self._quiet: dict[int, int] = {}
@@ -80,16 +84,19 @@ class NumericsGuard(L.Callback):
         self._batch_idx = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"begun": dict(self._begun), "quiet": dict(self._quiet), "skipped": self._skipped}
+        begun, quiet = dict(self._begun), dict(self._quiet)
+        return {"begun": begun, "quiet": quiet, "skipped": self._skipped, "weights_checked": self._weights_checked}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._begun, self._quiet = dict(state_dict["begun"]), dict(state_dict["quiet"])
         self._skipped = int(state_dict["skipped"])
+        self._weights_checked = int(state_dict.get("weights_checked", 0))
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.ledger = shared_ledger(trainer, pl_module)
         self._pace = 1 if pl_module.device.type == "cpu" else log_pace(trainer) or 50
         self._records.clear()
+        self._untold = None
         self._losses.clear()
         self._backward = self._open = False
         self._steps.attach(trainer, self._after_step)
@@ -176,8 +183,20 @@ class NumericsGuard(L.Callback):
 
     def _check(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._judge(trainer, pl_module)
+        if ranks.together() and ranks.summed(torch.tensor(float(self._untold is not None), dtype=torch.float64)):
+            raise self._of_all(self._untold)
         if self._weights_changed:
             self._check_weights(trainer, pl_module)
+
+    @staticmethod
+    def _of_all(mine: Diverged | None) -> Diverged:
+        """What all processes raise: the news of the first one whose own loss is bad, for that is where it began."""
+        if not ranks.together():
+            assert mine is not None
+            return mine
+        told = ranks.gathered(None if mine is None else (str(mine), mine.tensor, mine.step))
+        message, tensor, step = min((news for news in told if news is not None), key=lambda news: news[1] != "loss")
+        return Diverged(message, tensor=tensor, step=step)
 
     def _check_weights(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         name = first_nonfinite_parameter(pl_module)
@@ -206,8 +225,11 @@ class NumericsGuard(L.Callback):
                     self._judge_size(record, norms)
             elif loss_scaler(trainer) is not None:
                 self._count_skipped(record, norms)
+            elif ranks.together() and all(map(math.isfinite, norms)):
+                # Gradients are the same everywhere and tell everyone; of a loss the others must hear first.
+                self._untold = self._untold or self._explained(trainer, pl_module, record, bad_loss, norms, False)
             else:
-                raise self._explained(trainer, pl_module, record, bad_loss, norms, current)
+                raise self._of_all(self._explained(trainer, pl_module, record, bad_loss, norms, current))
 
     def _judge_size(self, record: _Record, norms: list[float]) -> None:
         total = math.hypot(*norms) / record.scale
@@ -271,4 +293,5 @@ class NumericsGuard(L.Callback):
         return losses
 
     def _place(self, trainer: L.Trainer) -> str:
-        return f"epoch {trainer.current_epoch}, batch {self._batch_idx}"
+        process = f", process {ranks.rank()}" if ranks.together() else ""
+        return f"epoch {trainer.current_epoch}, batch {self._batch_idx}{process}"

@@ -1,7 +1,9 @@
 """What the spectral projection knows of one layer."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from statewise.callbacks.numerics_guard import Diverged
 from statewise.callbacks.thinned import Thinned
+from statewise.parallel.shards import gathered, here, sharded
 from statewise.stability import NonFiniteTransition, Transition, eigenvalues
 
 MEDIUM_STATE = 64
@@ -24,16 +27,19 @@ class ProjectedLayer:
     Args:
         name: as in the log.
         layer: a module that implements `statewise.stability.Transition`.
-        steps: optimiser steps that it has made before, in a run that is resumed.
     """
 
-    def __init__(self, name: str, layer: Transition, steps: int = 0) -> None:
+    def __init__(self, name: str, layer: Transition) -> None:
         assert isinstance(layer, nn.Module)
         self.name = name
         self.layer = layer
+        self.module: nn.Module = layer
         self.named_parameters = dict(layer.named_parameters())
         self.parameter_ids = frozenset(map(id, self.named_parameters.values()))
-        self.steps = steps
+        self.sharded = any(map(sharded, self.named_parameters.values()))
+        self.n_states = 0
+        self.factor = 1.0
+        self.steps = 0
         self.stale = True
         self.acted = 0
         self.largest_before = 0.0
@@ -44,9 +50,52 @@ class ProjectedLayer:
         self.eigenvalues: Thinned[tuple[int, np.ndarray]] = Thinned(50)
         self.radii: Thinned[tuple[int, float]] = Thinned(1000)
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that is known and not read off the weights: plain values and tensors."""
+        return {
+            "steps": self.steps,
+            "stale": self.stale,
+            "acted": self.acted,
+            "largest_before": self.largest_before,
+            "A_bar": self.A_bar,
+            "spectrum": None if self.spectrum is None else torch.from_numpy(self.spectrum),
+            "radius": self.radius,
+            "seen_at": self.seen_at,
+            "eigenvalues": self.eigenvalues.state_dict(lambda items: [(step, torch.from_numpy(v)) for step, v in items]),
+            "radii": self.radii.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse, for a layer of the same size."""
+        self.steps, self.stale, self.acted = int(state["steps"]), bool(state["stale"]), int(state["acted"])
+        self.largest_before, self.radius = float(state["largest_before"]), float(state["radius"])
+        self.A_bar, self.seen_at = state["A_bar"], int(state["seen_at"])
+        self.n_states = 0 if self.A_bar is None else self.A_bar.shape[-1]
+        self.spectrum = None if state["spectrum"] is None else state["spectrum"].numpy()
+        self.eigenvalues.load_state_dict(state["eigenvalues"], lambda items: [(step, v.numpy()) for step, v in items])
+        self.radii.load_state_dict(state["radii"], lambda items: [(step, radius) for step, radius in items])
+
+    @contextmanager
+    def left_as_it_is(self) -> Iterator[None]:
+        """Whatever is done to the parameters, and learnt of them, is undone at the end."""
+        values = {name: parameter.detach().clone() for name, parameter in self.named_parameters.items()}
+        known = (self.stale, self.largest_before, self.A_bar, self.spectrum, self.radius, self.seen_at)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, parameter in self.named_parameters.items():
+                    parameter.copy_(values[name])
+            self.stale, self.largest_before, self.A_bar, self.spectrum, self.radius, self.seen_at = known
+
+    def whole_parameters(self) -> dict[str, Tensor]:
+        """Copies of all parameters by name; of sharded ones the whole, for which all processes must ask together."""
+        values = gathered(list(self.named_parameters.values()))
+        return {name: value.detach().clone() for name, value in zip(self.named_parameters, values, strict=True)}
+
     def due(self) -> bool:
         """Whether the layer is projected at this one of its steps: eigenvalues of large matrices cost too much."""
-        n = 0 if self.A_bar is None else self.A_bar.shape[-1]
+        n = self.n_states
         return n < MEDIUM_STATE or (n < LARGE_STATE and self.steps % MEDIUM_PACE == 0)
 
     def transition(self, step: int) -> Tensor:
@@ -55,13 +104,14 @@ class ProjectedLayer:
             return self.layer.discrete_transition().detach()
         except ValueError as error:
             # A step size of NaN allows no transition: that is divergence, a negative one is not.
-            if all(bool(p.isfinite().all()) for p in self.named_parameters.values()):
+            if all(bool(here(p).isfinite().all()) for p in self.module.parameters()):
                 raise
             raise self.not_finite(step) from error
 
     def not_finite(self, step: int) -> Diverged:
         """The error that names the parameter (or A_bar, where all are finite and it overflowed)."""
-        bad = (name for name, p in self.named_parameters.items() if not bool(p.isfinite().all()))
+        # Whole while the projection works on them; after it perhaps a part, since only one process may ask here.
+        bad = (name for name, p in self.module.named_parameters() if not bool(here(p).isfinite().all()))
         name = f"{self.name}.{next(bad, 'A_bar')}"
         return Diverged(
             f"{name} is not finite after step {step}, first seen in the spectral projection: it has no eigenvalues; "
@@ -74,6 +124,13 @@ class ProjectedLayer:
         """A_bar of the weights in force after this step, of which nothing is known yet."""
         self.A_bar, self.seen_at, self.stale = A_bar, step, False
         self.spectrum, self.radius = None, math.nan
+        self.n_states, self.factor = A_bar.shape[-1], 1.0
+
+    def was_told(self, n_states: int, factor: float, step: int) -> None:
+        """Another process has looked at the layer and scaled its transition; the values of the parameters follow."""
+        self.n_states, self.factor, self.seen_at, self.stale = n_states, factor, step, False
+        if factor != 1.0:
+            self.layer.scale_transition_(factor)
 
     def scale(self, factor: float) -> None:
         """Scale the transition, and what is known of it along."""
@@ -81,6 +138,7 @@ class ProjectedLayer:
         assert self.spectrum is not None
         self.layer.scale_transition_(factor)
         self.acted += 1
+        self.factor = factor
         self.A_bar, self.spectrum, self.radius = self.A_bar * factor, self.spectrum * factor, self.radius * factor
 
     def record_radius(self) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -12,7 +13,10 @@ from torch.optim import Optimizer
 
 from statewise.callbacks.gradient_ledger import short_names
 from statewise.callbacks.projected_layer import ProjectedLayer, measure, on_host
-from statewise.callbacks.real_steps import RealSteps, checkpoint_due, log_due, log_pace, log_scalars
+from statewise.callbacks.projected_together import by_the_first
+from statewise.callbacks.real_steps import RealSteps, log_due, log_pace, log_scalars
+from statewise.parallel.ranks import rank
+from statewise.parallel.shards import gathered, part_like
 from statewise.stability import Transition, radius_bound, transient_growth
 
 log = logging.getLogger(__name__)
@@ -27,7 +31,8 @@ class SpectralProjection(L.Callback):
     either way: from 64 on it acts every 10 steps, from 256 on once an epoch; whatever the size, validation and checkpoints
     see projected weights. A matrix that holds NaN or infinity has no bound and raises `Diverged` before LAPACK sees it.
     The optimiser's state is not touched, so that a parameter at the limit leaves it as soon as its gradient points
-    inwards. Layers are found by what they can do (`statewise.stability.Transition`), never by name.
+    inwards. Layers are found by what they can do (`statewise.stability.Transition`), never by name. Where several processes
+    train, the first decides and tells (projected_together.py): the matrices are equal bit for bit, and only it knows radii.
 
     Tags, on logged steps: `spectral_radius/<layer>` (of the weights in force), `spectral_projection/acted` (how often a
     matrix was scaled since the last log), `spectral_projection/largest_radius` (the largest one, before scaling, of those
@@ -62,7 +67,8 @@ class SpectralProjection(L.Callback):
         self._steps = RealSteps()
         self._layers: list[ProjectedLayer] = []
         self._held: dict[int, tuple[list[int], list[ProjectedLayer]]] = {}
-        self._saved_steps: dict[str, int] = {}
+        self._saved: dict[str, Any] = {}
+        self._resumed = False
         self._trainer: L.Trainer | None = None
         self._grown_at: int | None = None
         self._lifts = 0
@@ -83,32 +89,62 @@ class SpectralProjection(L.Callback):
         return sorted(entries, key=lambda entry: entry[0])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": {layer.name: layer.steps for layer in self._layers}}
+        """Every layer's record, and the parameters in force of those that the file holds projected (on_save_checkpoint)."""
+        stale = [layer for layer in self._layers if layer.stale]
+        return {
+            "layers": {layer.name: layer.state_dict() for layer in self._layers},
+            "in_force": {layer.name: layer.whole_parameters() for layer in stale},
+            "lifts": self._lifts,
+            "grown_at": self._grown_at,
+            "unlogged": self._unlogged,
+            "said": sorted(self._said),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._saved_steps = dict(state_dict["steps"])
+        if "layers" not in state_dict:
+            return
+        self._saved = dict(state_dict)
+        if self._layers:  # a strategy that restores only after the fit has begun
+            self._go_on()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         found = [(name, module) for name, module in pl_module.named_modules() if isinstance(module, Transition)]
         names = [name or type(module).__name__ for name, (_, module) in zip(short_names(found), found, strict=True)]
-        self._layers = [
-            ProjectedLayer(name, module, self._saved_steps.get(name, 0)) for name, (_, module) in zip(names, found, strict=True)
-        ]
+        self._layers = [ProjectedLayer(name, module) for name, (_, module) in zip(names, found, strict=True)]
         self._held.clear()
+        self._grown_at, self._resumed = None, False
         if not self._layers:
             log.info("spectral_projection: nothing to project, no layer of %s has a transition", type(pl_module).__name__)
             return
         self._trainer = trainer
-        self._grown_at = None
         self._steps.attach(trainer, self._after_step)
-        if not trainer.strategy.restore_checkpoint_after_setup:
+        self._go_on()
+        if not (self._resumed or trainer.strategy.restore_checkpoint_after_setup):
             self._bring_up_to_date()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self._resumed:
+            return
         self._bring_up_to_date()
         self._measure_the_rest()
         for layer in self._layers:
             layer.record_eigenvalues(trainer.global_step)
+
+    @torch.no_grad()
+    def _go_on(self) -> None:
+        """Where the run that is resumed was, if its layers are these."""
+        saved, self._saved = self._saved, {}
+        known = saved.get("layers", {})
+        if not self._layers or any(layer.name not in known for layer in self._layers):
+            return
+        for layer in self._layers:
+            layer.load_state_dict(known[layer.name])
+            for name, value in saved["in_force"].get(layer.name, {}).items():
+                parameter = layer.named_parameters[name]
+                parameter.copy_(part_like(parameter, value))
+        self._lifts, self._grown_at = int(saved["lifts"]), saved["grown_at"]
+        self._unlogged, self._said = bool(saved["unlogged"]), set(saved["said"])
+        self._resumed = True
 
     def _after_step(self, index: int, optimizer: Optimizer) -> None:
         self._stepped = True
@@ -127,8 +163,6 @@ class SpectralProjection(L.Callback):
     ) -> None:
         if not self._layers:
             return
-        if checkpoint_due(trainer):
-            self._bring_up_to_date()
         stepped, self._stepped = self._stepped, False
         if stepped and (log_due(trainer) or (self._grown_at is None and log_pace(trainer) > 0)):
             self._log(trainer)
@@ -141,8 +175,15 @@ class SpectralProjection(L.Callback):
         self._bring_up_to_date()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        # The dict holds the parameters themselves, not copies: scaling in place reaches the file.
-        self._bring_up_to_date()
+        # Copies for the file: if the run itself were projected here, its steps would depend on when checkpoints are written.
+        stale = [layer for layer in self._layers if layer.stale]
+        names = {id(parameter): name for name, parameter in pl_module.named_parameters()}
+        for layer in stale:
+            with layer.left_as_it_is():
+                by_the_first([layer], partial(self._project_quietly, layer, trainer.global_step), trainer.global_step)
+                parameters = list(layer.named_parameters.values())
+                for parameter, value in zip(parameters, gathered(parameters), strict=True):
+                    checkpoint["state_dict"][names[id(parameter)]] = value.detach().clone()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._bring_up_to_date()
@@ -179,8 +220,11 @@ class SpectralProjection(L.Callback):
         if stale and self._trainer is not None:
             self._project(stale, self._trainer.global_step)
 
-    @torch.no_grad()
     def _project(self, layers: list[ProjectedLayer], step: int) -> None:
+        by_the_first(layers, partial(self._project_here, layers, step), step)
+
+    @torch.no_grad()
+    def _project_here(self, layers: list[ProjectedLayer], step: int) -> None:
         for layer in layers:
             self._lift(layer, step)
         unsure = []
@@ -202,6 +246,16 @@ class SpectralProjection(L.Callback):
             layer.record_radius()
         self._unlogged = True
 
+    @torch.no_grad()
+    def _project_quietly(self, layer: ProjectedLayer, step: int) -> None:
+        """The projection by itself: nothing is recorded, counted or said."""
+        layer.layer.lift_step_()
+        layer.see(on_host([layer.transition(step)])[0], step)
+        measure([layer])
+        if layer.radius >= self.threshold:
+            layer.factor = self.target / layer.radius
+            layer.layer.scale_transition_(layer.factor)
+
     def _measure_the_rest(self) -> None:
         """Radii and eigenvalues of the A_bar as last seen, where the bound has spared them so far."""
         rest = [layer for layer in self._layers if layer.spectrum is None and layer.A_bar is not None]
@@ -221,6 +275,8 @@ class SpectralProjection(L.Callback):
             )
 
     def _log(self, trainer: L.Trainer) -> None:
+        if rank():
+            return  # the first process knows the radii, and writes for all
         step = trainer.global_step
         self._measure_the_rest()
         scalars = {f"spectral_radius/{layer.name}": layer.radius for layer in self._layers}

@@ -29,6 +29,7 @@ from statewise.data.windows.batches import (
 )
 from statewise.data.windows.division import DEFAULT_SPLIT, NO_FOLDS, Division
 from statewise.data.windows.folds import Folds
+from statewise.data.windows.shares import PaddedWindows, Share, SharedBatches
 from statewise.data.windows.streams import SAMPLINGS
 
 DEFAULT_GAP = Gap()
@@ -213,6 +214,19 @@ class WindowsDataModule(L.LightningDataModule):
         streams = self.prepared.streams
         return -(-self.n_windows("train") // self.batch_size) if streams is None else streams.batches
 
+    def share(self, split: str) -> Share:
+        """What this process takes of every batch: all of it, unless a Trainer says that others take part."""
+        if self.trainer is None:
+            return Share()
+        streams = self.prepared.streams if split == "train" else None
+        return Share(self.trainer.global_rank, self.trainer.world_size, None if streams is None else streams.width)
+
+    def places(self, split: str, batch: int) -> range:
+        """Which windows of an evaluation split this process has in that batch; padding is none."""
+        first = batch * self.batch_size
+        own = self.share(split).rows(min(self.batch_size, self.n_windows(split) - first))
+        return range(first + own.start, first + own.stop)
+
     def train_dataloader(self) -> BatchLoader:
         """Batches as `sampling` says; after `load_state_dict` the first loader goes on where the checkpoint stands."""
         epoch, batch = (self.trainer.current_epoch if self.trainer is not None else 0), 0
@@ -226,7 +240,7 @@ class WindowsDataModule(L.LightningDataModule):
             batches = ContiguousBatches(len(dataset), self.batch_size, epoch=epoch, batch=batch)
         else:
             batches = ShuffledBatches(len(dataset), self.batch_size, seed=self.seed, epoch=epoch, batch=batch)
-        return self._loader(dataset, batches)
+        return self._loader(dataset, batches, "train")
 
     def val_dataloader(self) -> BatchLoader:
         return self._in_order("val")
@@ -306,10 +320,14 @@ class WindowsDataModule(L.LightningDataModule):
 
     def _in_order(self, split: str) -> BatchLoader:
         dataset = self.prepared.dataset(split, self.supervision)
-        return self._loader(dataset, SequentialBatches(len(dataset), self.batch_size))
+        return self._loader(dataset, SequentialBatches(len(dataset), self.batch_size), split)
 
-    def _loader(self, dataset: WindowDataset, batches: TrainingBatches | SequentialBatches) -> BatchLoader:
+    def _loader(self, dataset: WindowDataset, batches: TrainingBatches | SequentialBatches, split: str) -> BatchLoader:
         on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        share = self.share(split)
+        if share.processes > 1:
+            own = PaddedWindows(dataset), SharedBatches(batches, share)
+            return BatchLoader(*own, num_workers=self.num_workers, pin_memory=on_gpu)
         return BatchLoader(dataset, batches, num_workers=self.num_workers, pin_memory=on_gpu)
 
 

@@ -12,16 +12,18 @@ from statewise.health.graph.listening import Listening
 from statewise.health.identities import Identities
 from statewise.health.judging import Judging
 from statewise.health.observer import Run
+from statewise.health.observers.loss_values import LossValues
 from statewise.health.parameters import Inventory
 from statewise.health.probes.rehearsal import Rehearsal
 from statewise.health.setting import Setting
-from statewise.health.signals import Signal, Wiring
+from statewise.health.signals import Signal, Steps, Wiring
 from statewise.health.steps.attention import Attention
 from statewise.health.steps.duty import Duty
 from statewise.health.steps.loop import LoopCounter
 from statewise.health.steps.movement import Movement, MovementLog
 from statewise.health.steps.updates import UpdateMonitor
 from statewise.health.verdict import report
+from statewise.parallel.shards import over_all
 
 
 class Knowledge:
@@ -54,6 +56,7 @@ class Knowledge:
             "causal": tuple(causal),
         }
         self.run: Run | None = None
+        self._sharded = False
         self.updates: list[UpdateMonitor] = []
         self.ask_again: set[str] = set()  # steps whose last batch could not show what the loss looks at
         self.attention = Attention()
@@ -100,6 +103,14 @@ class Knowledge:
         """Keep a finding unless it was said before or is declared intended; True if it is new."""
         return self._judging.add(finding, self._identities.declared)
 
+    def lost_its_loss(self) -> bool:
+        """Whether a loss was NaN or infinite since this was asked last."""
+        watches = [observer for observer in self._audience.observers if isinstance(observer, LossValues)]
+        lost = any(watch.no_number for watch in watches)
+        for watch in watches:
+            watch.no_number = False
+        return lost
+
     def movement(self) -> Movement:
         """How far each block of the module has come, and how much it moved in the last step that was compared."""
         return self._movement.now(self.run.step if self.run is not None else 0, self.updates)
@@ -144,6 +155,8 @@ class Knowledge:
                 update.load_state_dict(self._ledgers[str(number)])
             update.watching = self.attention.duty.watching
         self.attention.duty.again()
+        if not all(map(over_all, self.module.parameters())):
+            self.cannot(Steps, "parameters are cut over processes in another way than along their first axis over all of them")
         if self.run is not None:
             self.run.inventory, self.run.declared = self.inventory, self._identities.declared
             self.run.updates = self.updates

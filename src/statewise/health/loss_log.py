@@ -46,12 +46,13 @@ class LossLog:
         if not self._values or not self._returned:
             return None
         losses = [float(loss) * self._accumulate for loss in self._returned]
-        rounded = tuple(
-            LoggedLoss(name=name, value=value, returned=loss, rounded="float32")
-            for name, value in ((name, float(value)) for name, value in self._values.items())
-            for loss in losses
-            if abs(value - loss) > 1e-15 * abs(loss) and value == float(np.float32(loss))
-        )
+        with np.errstate(over="ignore"):  # a loss beyond float32 rounds to infinity
+            rounded = tuple(
+                LoggedLoss(name=name, value=value, returned=loss, rounded="float32")
+                for name, value in ((name, float(value)) for name, value in self._values.items())
+                for loss in losses
+                if abs(value - loss) > 1e-15 * abs(loss) and value == float(np.float32(loss))
+            )
         return LoggedLosses(rounded)
 
     def end_batch(self) -> LoggedLosses | None:

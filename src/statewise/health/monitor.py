@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from statewise.health.audience import Audience
 from statewise.health.findings import Finding
 from statewise.health.graph.first_step import FirstStep
+from statewise.health.graph.registered import in_parts, note_whole_parameters
 from statewise.health.graph.walk import walk
 from statewise.health.identities import Identities
 from statewise.health.knowledge import Knowledge
@@ -50,7 +51,8 @@ class HealthMonitor(Knowledge):
         self.run = None
         self._loop = LoopCounter(setting.accumulate, setting.manual, setting.scaler)
         self._updated = self._rates_judged = self._rules_on_steps = False
-        self.attention = Attention(setting.planned_steps)
+        self._sharded = in_parts(module)
+        self.attention = Attention(setting.planned_steps, by_count=self._sharded)
         self.reached: frozenset[str] | None = None
         self.listening.start()
         self._rehearsal = Rehearsal()
@@ -139,6 +141,8 @@ class HealthMonitor(Knowledge):
         if self.attention.asleep:
             return []
         self._loop.backward()
+        if self._sharded:
+            note_whole_parameters(self.module)
         if self.attention.quiet:
             return self._tell("backward", loss)
         for update in self.updates:
@@ -255,8 +259,12 @@ class HealthMonitor(Knowledge):
         found += self._judge_presence(step)
         return found + self._judge(step, self._loop.facts())
 
-    def close(self) -> None:
-        """Remove every hook and let go of graphs and copies."""
+    def close(self, together: bool = True) -> None:
+        """Remove every hook and let go of graphs and copies. together: all processes of the run end, at the same moment."""
+        apart = self._sharded and not together
+        if apart:
+            for update in self.updates:
+                update.drop()
         if self.updates:
             self._forget_graph()
         self._audience.close()
@@ -265,7 +273,8 @@ class HealthMonitor(Knowledge):
             self.run.forget_graph()
         self._keep_memories()
         if self.run is not None:
-            self._movement.note(self.run.step, self.updates, last=True)
+            if not apart:
+                self._movement.note(self.run.step, self.updates, last=True)
             self._movement.close()
         for update in self.updates:
             update.close()

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from statewise.health.graph.registered import in_parts, note_whole_parameters, registered
+
 
 @dataclass(frozen=True)
 class ParameterFact:
@@ -113,6 +115,7 @@ class Inventory:
 
 def take_inventory(module: nn.Module, optimizers: Sequence[Optimizer], scheduled: frozenset[int]) -> Inventory:
     """Read the module and its optimizers. `scheduled` holds the indices of optimizers that have a scheduler."""
+    note_whole_parameters(module)
     groups: list[GroupFact] = []
     owner: dict[int, int] = {}
     holders: dict[int, list[int]] = {}
@@ -129,8 +132,9 @@ def take_inventory(module: nn.Module, optimizers: Sequence[Optimizer], scheduled
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if isinstance(parameter, UninitializedParameter):
             continue
-        names.setdefault(id(parameter), []).append(name)
-        tensors[id(parameter)] = parameter
+        itself = registered(parameter)
+        names.setdefault(id(itself), []).append(name)
+        tensors[id(itself)] = itself
     facts = []
     for key, tensor in tensors.items():
         path, _, local = names[key][0].rpartition(".")
@@ -158,7 +162,7 @@ def take_inventory(module: nn.Module, optimizers: Sequence[Optimizer], scheduled
         ModuleFact(
             path=path,
             kind=type(part).__name__,
-            own={local: by_key[id(p)] for local, p in part._parameters.items() if p is not None and id(p) in by_key},
+            own={local: by_key[key] for local, p in part._parameters.items() if (key := id(registered(p))) in by_key},
             contract=_contract(part),
         )
         for path, part in module.named_modules()
@@ -174,6 +178,7 @@ class IdentityWatch:
     def __init__(self, module: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         self._slots: list[dict[str, Any]] = [slots for part in module.modules() for slots in (part._parameters, part._modules)]
         self._optimizers = optimizers
+        self._sharded = in_parts(module)
         self._known = self._now()
 
     def changed(self) -> bool:
@@ -182,7 +187,8 @@ class IdentityWatch:
 
     def _now(self) -> list[int]:
         groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
-        return [*map(id, chain(chain.from_iterable(map(dict.values, self._slots)), *groups)), *map(len, self._slots)]
+        things = chain(chain.from_iterable(map(dict.values, self._slots)), *groups)
+        return [*map(id, map(registered, things) if self._sharded else things), *map(len, self._slots)]
 
 
 def _group_fact(optimizer: int, index: int, owner: Optimizer, group: dict[str, Any], scheduled: bool) -> GroupFact:

@@ -36,7 +36,12 @@ def watch(
     planned_steps: int | None = None,
     read_every: int = 50,
 ) -> Watch:
-    """Watch a plain PyTorch loop. Where several processes train together, each watches by itself.
+    """Watch a plain PyTorch loop.
+
+    Where several processes train together, each watches by itself: what one of them finds the others do not hear of, and one
+    that raises leaves them waiting at their next exchange. Let policy="warn" speak there, or stop all of them by your own
+    launcher (torchrun does); the Trainer's callback makes processes agree. Of parameters that fully_shard has cut every
+    process judges the whole, so all of them must be watched.
 
     Args:
         model: the module that is trained; several as a sequence or a mapping of names (two networks of a GAN).

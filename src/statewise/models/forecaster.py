@@ -141,6 +141,12 @@ class Forecaster(nn.Module):
         """The sequence layers, first to last."""
         return tuple(cast(Layer, getattr(self, f"ssm_{i}")) for i in range(self.n_layers))
 
+    def blocks(self) -> list[list[nn.Module]]:
+        """The modules of every block in the order in which they run: what several processes gather at one time."""
+        kinds = ("norm", "ssm", "glu")
+        named = [[getattr(self, f"{kind}_{i}", None) for kind in kinds] for i in range(self.n_layers)]
+        return [[module for module in block if module is not None] for block in named]
+
     def no_weight_decay(self) -> list[nn.Parameter]:
         """What the layers exempt; biases and norms are the optimiser's own rule."""
         return [parameter for layer in self.layers for parameter in layer.no_weight_decay()]

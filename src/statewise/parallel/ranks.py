@@ -11,13 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+RANK = "STATEWISE_RANK"  # not torchrun's or SLURM's: what these start need not be processes of one run
+
 
 def environment_rank() -> int:
-    """The rank that whoever started this process gave it, before any process group stands; 0 where nobody did."""
-    for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"):
-        if value := os.environ.get(name):
-            return int(value)
-    return 0
+    """The rank of this process in its run, before any process group stands; 0 where it is alone."""
+    return int(os.environ.get(RANK, "0"))
 
 
 def together() -> bool:
@@ -69,7 +68,23 @@ def gathered(value: Any) -> list[Any]:
     return everyone
 
 
+def gathered_by_the_first(value: Any) -> list[Any]:
+    """What every process has, by rank, on rank 0; nothing on the others."""
+    if not together():
+        return [value]
+    everyone: list[Any] | None = [None] * world_size() if rank() == 0 else None
+    dist.gather_object(value, everyone, group=cpu_group())
+    return everyone or []
+
+
 def wait() -> None:
     """Go on when all have come here."""
     if together():
         torch.distributed.barrier(group=cpu_group())
+
+
+def leave() -> None:
+    """Take down the process group, where one stands: the next run of this process may be alone."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+    _on_the_cpu.cache_clear()

@@ -202,8 +202,8 @@ class BatchLoader(DataLoader[AnyBatch]):
 
     def __init__(
         self,
-        dataset: WindowDataset,
-        batches: TrainingBatches | SequentialBatches,
+        dataset: Dataset[AnyBatch],
+        batches: Sampler[Tensor],
         *,
         num_workers: int = 0,
         pin_memory: bool = False,

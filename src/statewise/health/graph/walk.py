@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from statewise.health.graph.registered import registered
 from statewise.health.graph.saved import RESHAPING, operation
 
 _LIMIT = 500_000
@@ -62,7 +63,7 @@ def walk(loss: Tensor) -> LossGraph:
             complete = False
             break
         node = stack.pop()
-        leaf = getattr(node, "variable", None)
+        leaf = leaf_of(node)
         if leaf is not None:
             leaves[id(leaf)] = leaf
             continue
@@ -74,6 +75,12 @@ def walk(loss: Tensor) -> LossGraph:
                 nodes[following] = None
                 stack.append(following)
     return LossGraph(loss.dtype, leaves, edges, tuple(nodes), complete)
+
+
+def leaf_of(node: Any) -> Tensor | None:
+    """The parameter (or another leaf) whose gradient a node accumulates; None for nodes that compute."""
+    leaf: Tensor | None = registered(getattr(node, "variable", None))
+    return leaf
 
 
 def reaches(root: Any, wanted: Any) -> bool:
@@ -97,7 +104,7 @@ def given_leaves(node: Any) -> list[Tensor]:
     for child, _ in node.next_functions:
         while child is not None and len(child.next_functions) == 1 and operation(child) in RESHAPING:
             child = child.next_functions[0][0]
-        leaf = getattr(child, "variable", None)
+        leaf = leaf_of(child)
         if leaf is not None:
             found.append(leaf)
     return found
@@ -135,7 +142,7 @@ def leaves_without(root: Any, blocked: Iterable[Any]) -> set[int]:
     stack, found = [root], set()
     while stack:
         node = stack.pop()
-        leaf = getattr(node, "variable", None)
+        leaf = leaf_of(node)
         if leaf is not None:
             found.add(id(leaf))
         for following, _ in node.next_functions:

@@ -7,9 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from statewise.health.graph.registered import registered
 from statewise.health.observer import Observer, Run
 from statewise.health.parameters import Inventory
 from statewise.health.signals import Signal
+from statewise.parallel.shards import here
 
 # Every step at first, then every few: the declared parameters may be thousands.
 _ALWAYS, _DISTANCE = 5, 4
@@ -45,14 +47,14 @@ class DeclaredFrozen(Observer):
             # A gradient from before the freezing: the optimizer does not ask whether one is still wanted.
             if not parameter.requires_grad and parameter.grad is not None and elements < _ELEMENTS:
                 elements += parameter.numel()
-                self._copies[name] = parameter, parameter.detach().clone()
+                self._copies[name] = parameter, here(parameter.detach()).clone()
 
     def after_update(self, run: Run, number: int) -> Iterator[Signal]:
         """A loop that announces no update is asked afterwards."""
         yield from self._look(run, number)
         if self._copies:
             names = tuple(self._copies)
-            changed = torch.stack([(p.detach() != old).any() for p, old in self._copies.values()])
+            changed = torch.stack([(here(p.detach()) != old).any() for p, old in self._copies.values()])
             self._copies = {}
             run.readings.ask(changed, lambda moved: _moved(names, moved))
 
@@ -68,7 +70,7 @@ class DeclaredFrozen(Observer):
         if self._inventory is not run.inventory:
             self._inventory = run.inventory
             self._held = {}
-            tensors = {id(p): p for p in run.module.parameters()}
+            tensors = {id(p): p for p in map(registered, run.module.parameters())}
             for fact in run.inventory.parameters:
                 if fact.group is not None and fact.name in run.declared.frozen and fact.key in tensors:
                     optimizer = run.inventory.groups[fact.group].optimizer

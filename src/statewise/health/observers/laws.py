@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from statewise.health.observer import Observer, Run
 from statewise.health.signals import Signal
+from statewise.parallel.shards import sharded, whole_parameters
 
 # Rounding of an initial value, of its conversion to another type, and of what is computed from it.
 _SLACK = 8.0
@@ -81,12 +82,13 @@ class LawWatch(Observer):
         if run.step > 0 or run.setting.loaded:
             self.unable[InitialLaws] = "the values come from a checkpoint"
             return
-        if any(_sharded(part) for _, part in layers):
-            self.unable[InitialLaws] = "the parameters are sharded over processes"
+        if any(_elsewhere(part) for _, part in layers):
+            self.unable[InitialLaws] = "the parameters lie in other processes"
             return
         try:
-            laws = [(path, part, law) for path, part in layers if part not in _TRAINED for law in part.initial_laws()]
-            broken = tuple(_broken(laws)) if laws else ()
+            with whole_parameters(*(part for _, part in layers)):
+                laws = [(path, part, law) for path, part in layers if part not in _TRAINED for law in part.initial_laws()]
+                broken = tuple(_broken(laws)) if laws else ()
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             self.unable[InitialLaws] = f"a layer could not tell its law: {error}"
             return
@@ -113,7 +115,9 @@ class MemoryWatch(Observer):
     def start(self, run: Run) -> Iterator[Signal]:
         """Before anything runs."""
         self._next = _GROWTH
-        if asked := self._asked(run):
+        with whole_parameters(*(part for _, part in self._layers(run))):
+            asked = self._asked(run)
+        if asked:
             numbers, judge = asked
             yield from judge(numbers.tolist())
 
@@ -121,14 +125,20 @@ class MemoryWatch(Observer):
         """Now and then during the run."""
         if run.batch >= self._next:
             self._next = min(_GROWTH * run.batch, run.batch + _DISTANCE)
-            if asked := self._asked(run):
+            # Sharded parameters can be gathered only where all processes are sure to ask, as at the start.
+            sure = not any(sharded(p) for _, part in self._layers(run) for p in part.parameters())
+            if sure and (asked := self._asked(run)):
                 run.readings.ask(*asked)
         return iter(())
 
+    @staticmethod
+    def _layers(run: Run) -> list[tuple[str, nn.Module]]:
+        return [(path, part) for path, part in run.module.named_modules() if callable(getattr(part, "state_memory", None))]
+
     def _asked(self, run: Run) -> _Asked | None:
-        layers = [(path, part) for path, part in run.module.named_modules() if callable(getattr(part, "state_memory", None))]
-        if any(_sharded(part) for _, part in layers):
-            self.unable[StateMemory] = "the parameters are sharded over processes"
+        layers = self._layers(run)
+        if any(_elsewhere(part) for _, part in layers):
+            self.unable[StateMemory] = "the parameters lie in other processes"
             return None
         try:
             return _ask(layers) if layers else None
@@ -175,5 +185,6 @@ def _ask(layers: Sequence[tuple[str, nn.Module]]) -> _Asked:
     return torch.cat([m.to(measured[0].device) for m in measured]) if measured else torch.zeros(0), judge
 
 
-def _sharded(part: nn.Module) -> bool:
-    return any(type(p).__name__ == "DTensor" or p.numel() == 0 for p in part.parameters())
+def _elsewhere(part: nn.Module) -> bool:
+    """Whether parameters are gathered by somebody else, when a module runs (DeepSpeed): here they are empty."""
+    return any(p.numel() == 0 for p in part.parameters())

@@ -16,6 +16,7 @@ from statewise.health.graph.saved import operation
 from statewise.health.graph.walk import nearest_leaves
 from statewise.health.observer import Observer, Run
 from statewise.health.signals import Signal
+from statewise.parallel.shards import here
 
 # Steps over which a loss that stays the same to the bit is no chance.
 _CONSTANT = 5
@@ -90,6 +91,8 @@ class LossValues(Observer):
 
     def __init__(self) -> None:
         super().__init__()
+        # Whether a loss was no number lately: then nothing can be said of the gradients of other processes.
+        self.no_number = False
         self._losses: list[Tensor] = []
         self._numbers: list[float] = []
         self._courses: dict[int, _Course] = {}
@@ -120,6 +123,7 @@ class LossValues(Observer):
             return ()
         value = loss.item()
         self._numbers.append(value)
+        self.no_number |= not math.isfinite(value)
         return () if math.isfinite(value) else list(self._look_for_spoilt(run, self._last))
 
     def before_update(self, run: Run, number: int) -> Iterable[Signal]:
@@ -182,6 +186,7 @@ class LossValues(Observer):
         values = tuple(columns[0].tolist())
         before, self._last = self._last, values
         if not all(map(math.isfinite, values)):
+            self.no_number = True
             yield from self._look_for_spoilt(run, before)
             self._courses.pop(number, None)
             return
@@ -212,14 +217,15 @@ class LossValues(Observer):
         present = [i for i, p in enumerate(update.parameters) if p.grad is not None and not p.grad.is_sparse]
         if not present:
             return []
-        gradients = [grad.detach() for index in present if (grad := update.parameters[index].grad) is not None]
+        # Of sharded parameters each process looks at its own part, and tells the others what it finds.
+        gradients = [here(grad.detach()) for index in present if (grad := update.parameters[index].grad) is not None]
         norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
         if not _on_host(norms):
             run.readings.ask_together([norms, *self._losses], partial(self._judge_read, run, number, present))
             return []
         bad = [index for index, norm in zip(present, norms.tolist(), strict=True) if not math.isfinite(norm)]
         # The squares of finite numbers may overflow: the gradient itself decides.
-        bad = [i for i in bad if (grad := update.parameters[i].grad) is not None and not bool(torch.isfinite(grad).all())]
+        bad = [i for i in bad if (grad := update.parameters[i].grad) is not None and not bool(torch.isfinite(here(grad)).all())]
         return list(self._judge_gradients(run, number, bad, list(self._numbers)))
 
     def _judge_read(self, run: Run, number: int, present: list[int], columns: list[np.ndarray]) -> Iterator[Signal]:
@@ -257,7 +263,7 @@ class LossValues(Observer):
         self._spoilt = True
         for update in run.updates:
             names = tuple(
-                n for n, p in zip(update.names, update.parameters, strict=True) if bool(torch.isnan(p.detach()).any())
+                n for n, p in zip(update.names, update.parameters, strict=True) if bool(torch.isnan(here(p.detach())).any())
             )
             if names:
                 yield NotFinite(parameters=names, count=1, loss=before[-1], spoilt=True)

@@ -1,5 +1,6 @@
 """Exponentials in anybody's forward pass that round to 1, or to 0, together with gradients that vanish because of it."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -7,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from statewise.health.graph.walk import walk
+from statewise.health.graph.registered import in_parts
+from statewise.health.graph.walk import leaf_of, walk
 from statewise.health.observer import Observer, Run
 from statewise.health.signals import Signal
 
@@ -60,6 +62,9 @@ class SaturationWatch(Observer):
     def start(self, run: Run) -> Iterator[Signal]:
         """A new fit begins with its first batch."""
         self._next, self._suspects = 1, []
+        if in_parts(run.module):
+            # A part of a gradient may have vanished where the whole has not.
+            self._next, self.unable[SaturatedExponential] = sys.maxsize, "the parameters are sharded over processes"
         return iter(())
 
     def backward(self, run: Run, loss: Tensor) -> Iterator[Signal]:
@@ -154,5 +159,5 @@ def _near_leaves(node: Any) -> list[Tensor]:
         following = dict.fromkeys(child for parent in level for child, _ in parent.next_functions if child is not None)
         level = [child for child in following if child not in seen]
         seen.update(level)
-        found += [leaf for child in level if (leaf := getattr(child, "variable", None)) is not None]
+        found += [leaf for child in level if (leaf := leaf_of(child)) is not None]
     return found

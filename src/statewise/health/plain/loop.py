@@ -109,12 +109,12 @@ class Watch(calls.Listener):
                 found = self._end_batch() + self.monitor.end_epoch(self.steps)
                 self._act(found)
         finally:
-            self._close()
+            self._close(together=error is None)
         # A loop that broke down has no good health to report.
         if error is None or (not isinstance(error, UnhealthyTraining) and self.report()["verdict"] != "healthy"):
             self._announcer.conclude(self.report(), len(self.monitor.inventory.parameters), self.steps)
 
-    def _close(self) -> None:
+    def _close(self, together: bool = False) -> None:
         calls.leave(self)
         if self._passes is not None:
             self._passes.remove()
@@ -122,7 +122,7 @@ class Watch(calls.Listener):
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None
-        self.monitor.close()
+        self.monitor.close(together)
 
     # -- what is known -------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ _NEAREST_LOOK, _FARTHEST_LOOK = 50, 1000
 
 
 class Attention:
-    """Decides batch by batch. Batches are counted by the caller, from 1.
+    """Decides batch by batch. Batches are counted by the caller, from 1. by_count: of processes that must decide alike.
 
     Attributes:
         duty: which steps are watched.
@@ -25,9 +25,9 @@ class Attention:
         asleep: whether not even they do.
     """
 
-    def __init__(self, planned: int | None = None) -> None:
+    def __init__(self, planned: int | None = None, by_count: bool = False) -> None:
         self.duty = Duty()
-        self.duty.planned = planned
+        self.duty.planned, self.duty.by_count = planned, by_count
         self.quiet = self.asleep = False
         self._nap = self._slept = 0
         self._compared = -_SELDOM
@@ -71,7 +71,8 @@ class Attention:
 
     def rest(self, accumulate: int) -> None:
         """Nothing is left to hear: sleep for a few steps, unless the one that comes is watched or this one was."""
-        if self.quiet and not self.duty.watching:
+        # Sleep is as long as one process finds nothing to hear; where they count together none may be away.
+        if self.quiet and not self.duty.watching and not self.duty.by_count:
             self.asleep, self._nap = True, _SLEEP * max(accumulate, 1)
 
 

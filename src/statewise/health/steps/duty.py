@@ -34,6 +34,9 @@ class Duty:
     which is the longest pause there is; a fault of the values that begins late, and that nothing in between shows, is met
     that late. Small models are watched at every step, because they pay for it.
 
+    Processes that can answer together only have no clock in common: `by_count` leaves the burst after the longest pause, and
+    the one that a suspicion begins.
+
     Args:
         clock: seconds that go on; injected by tests.
     """
@@ -41,6 +44,7 @@ class Duty:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self.planned: int | None = None
+        self.by_count = False
         self.watching = True
         self._steps = 0
         self._left = FULL_STEPS
@@ -94,8 +98,12 @@ class Duty:
         if self.throughout and self._steps >= self._beginning:
             self.watching = True
             return True
-        paid = self._balance >= 0.0 or self._since >= LONGEST_PAUSE
-        if self._left <= 0 and (paid or (suspicion and self._balance > -_CREDIT_STEPS * self._dear)):
+        if self.by_count:
+            due = suspicion or self._since >= LONGEST_PAUSE
+        else:
+            paid = self._balance >= 0.0 or self._since >= LONGEST_PAUSE
+            due = paid or (suspicion and self._balance > -_CREDIT_STEPS * self._dear)
+        if self._left <= 0 and due:
             self._left = BURST
         self.watching = self._left > 0 or self.throughout
         return self.watching

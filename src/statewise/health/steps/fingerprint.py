@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 # Elements of one parameter. They lie side by side, because gathering scattered ones takes ten times as long.
-_BLOCK = 32
+BLOCK = 32
 _GRADIENT = attrgetter("grad")
 
 
@@ -21,7 +21,7 @@ class Fingerprint:
         lengths: elements of each parameter's block.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], block: int = _BLOCK) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], block: int = BLOCK) -> None:
         self._parameters = parameters
         sizes = [min(parameter.numel(), block) for parameter in parameters]
         self.lengths = np.array(sizes, dtype=np.int64)

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from statewise.health.graph.registered import registered
 from statewise.health.parameters import Inventory
 from statewise.health.steps.fingerprint import Fingerprint
+from statewise.health.steps.sharded import ShardedFingerprint, fingerprint
 from statewise.health.steps.updates import UpdateMonitor
+from statewise.parallel.shards import over_all
 
 # Points of the record; when it is full, every second one goes and the distance doubles.
 _POINTS = 200
@@ -59,13 +62,15 @@ class MovementLog:
         self._points: list[dict[str, Any]] = []
         self._every = 1
         self._next = 0
+        self._resumed: int | None = None  # where the next point of an interrupted run is due
 
     def begin(self, inventory: Inventory, module: nn.Module, step: int) -> None:
         """Keep where every parameter starts; after a resume the start is that of the interrupted run."""
-        named = dict(module.named_parameters(remove_duplicate=True))
+        named = {name: registered(p) for name, p in module.named_parameters(remove_duplicate=True)}
         chosen = {fact.name: named[fact.name] for fact in inventory.parameters if fact.name in named and fact.size}
+        chosen = {name: parameter for name, parameter in chosen.items() if over_all(parameter)}
         self._names = tuple(chosen)
-        self._blocks = Fingerprint(list(chosen.values()), _KEPT)
+        self._blocks = fingerprint(list(chosen.values()), _KEPT)
         values = self._now()
         ends = np.cumsum(self._blocks.lengths)
         for name, end, length in zip(self._names, ends, self._blocks.lengths, strict=True):
@@ -73,7 +78,7 @@ class MovementLog:
             if known is None or len(known) != length:
                 self._began[name] = torch.from_numpy(values[end - length : end].copy())
         self._start = np.concatenate([self._began[name].numpy() for name in self._names]) if self._names else values
-        self._next = step
+        self._next, self._resumed = (step if self._resumed is None else self._resumed), None
 
     def follow(self, inventory: Inventory, module: nn.Module) -> None:
         """Parameters are other objects now: those with a new name begin here."""
@@ -96,7 +101,8 @@ class MovementLog:
         if self._blocks is None or not self._names:
             return np.zeros(0)
         with torch.no_grad():
-            return np.asarray(self._blocks.values().cpu().double().numpy())
+            values = np.asarray(self._blocks.values().cpu().double().numpy())
+        return self._blocks.collect({"": values}, {})[0][""] if isinstance(self._blocks, ShardedFingerprint) else values
 
     def _distances(self) -> tuple[np.ndarray, np.ndarray]:
         """Squared distance from the start and squared size of the start, of each parameter."""
@@ -129,11 +135,13 @@ class MovementLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the parameters began, and the record."""
-        return {"began": {n: v.detach().cpu().clone() for n, v in self._began.items()}, "points": self.as_list()}
+        began = {n: v.detach().cpu().clone() for n, v in self._began.items()}
+        return {"began": began, "points": self.as_list(), "every": self._every, "next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over from a run that was interrupted."""
         self._began, self._points = dict(state["began"]), list(state["points"])
+        self._every, self._resumed = int(state.get("every", 1)), state.get("next")
 
 
 def block_of(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -107,6 +108,22 @@ class StepRuns:
         self._moving = self._moving_last = np.zeros(count)
         self._minus = np.zeros(count, dtype=bool)
         self._changed = np.zeros(count, dtype=bool)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is usual for each parameter, and what the last step was like: plain values by parameter name."""
+        numbers = np.stack([self.update_ratio, self.value_size, self.size], axis=1)
+        # What is not known is None: as NaN it would differ from itself.
+        latest = [[None if value != value else value for value in row] for row in numbers.tolist()]
+        return self.ledger.state_dict() | {"latest": dict(zip(self.ledger.names, latest, strict=True))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what is known of the parameters that still exist."""
+        self.ledger.load_state_dict(state)
+        known = state.get("latest", {})
+        for index, name in enumerate(self.ledger.names):
+            if name in known:
+                latest = [np.nan if value is None else value for value in known[name]]
+                self.update_ratio[index], self.value_size[index], self.size[index] = latest
 
     def doubtful(self) -> np.ndarray:
         """Parameters that the next step should compare element by element."""

@@ -1,4 +1,7 @@
-"""Parameters whose block of elements looks wrong, compared element by element for a few steps: only that is proof."""
+"""Parameters whose block of elements looks wrong, compared element by element for a few steps: only that is proof.
+
+Sharded ones are gathered for it, by all processes at once: they come to the same suspects.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from statewise.health.steps.runs import MANY, Closer
+from statewise.parallel.shards import whole
 
 # How long a suspect is compared: a verdict needs three steps running.
 KEPT = 5
@@ -37,7 +41,7 @@ class Suspects:
 
     def before(self) -> None:
         """An update begins."""
-        self._copied = {index: self._parameters[index].detach().clone() for index in self._chosen()}
+        self._copied = {index: whole(self._parameters[index].detach()).clone() for index in self._chosen()}
         self._back = {i: _came_back(v, *self._last[i]) for i, v in self._copied.items() if i in self._last}
 
     def compare(self, absent: np.ndarray) -> tuple[dict[int, Tensor], frozenset[int]]:
@@ -48,7 +52,7 @@ class Suspects:
 
     def end(self) -> None:
         """Remember what the update added."""
-        self._last = {i: (copied, self._parameters[i].detach() - copied) for i, copied in self._copied.items()}
+        self._last = {i: (copied, whole(self._parameters[i].detach()) - copied) for i, copied in self._copied.items()}
 
     def forget(self) -> None:
         """The step is over."""
@@ -69,7 +73,8 @@ class Suspects:
 
     def _compare(self, index: int) -> Tensor:
         """Elements with a gradient, those that changed, all that changed; the gradient's size; what came back."""
-        parameter, before, used = self._parameters[index].detach(), self._copied[index], gradient(self._parameters[index])
+        parameter, before = whole(self._parameters[index].detach()), self._copied[index]
+        used = whole(gradient(self._parameters[index]))
         asked = used != 0
         changed = parameter != before
         size = torch.linalg.vector_norm(used.abs().float()) / used.numel() ** 0.5

@@ -9,6 +9,7 @@ from torch import Tensor
 from statewise.health.signals import Track
 from statewise.health.steps.signals import UpdateRatios
 from statewise.health.steps.updates import UpdateMonitor
+from statewise.parallel.shards import gathered, whole
 
 # Runs from which a rule may have something to say.
 _SHORTEST = 3
@@ -36,13 +37,14 @@ def tracks(monitor: UpdateMonitor, settled: Collection[str]) -> tuple[Track, ...
     chosen = []
     for index in suspicious(monitor).tolist():
         name, parameter = monitor.names[index], monitor.parameters[index]
+        expected, resolution, magnitude = None, None, 0.0
+        # Asked before anything that processes may know apart: of sharded parameters they can answer together only.
+        if runs.swallowed[index] >= _SHORTEST:
+            expected, resolution, magnitude = expected_update(monitor, index)
         # Frozen since: no gradient is what was asked for.
         if name in settled or not parameter.requires_grad:
             continue
         group = monitor.optimizer.param_groups[monitor.group_of[index]]
-        expected, resolution, magnitude = None, None, 0.0
-        if runs.swallowed[index] >= _SHORTEST:
-            expected, resolution, magnitude = expected_update(monitor, index)
         never_alive = ledger.alive[index] == 0
         alike = groups == groups[index]
         chosen.append(
@@ -107,20 +109,20 @@ def expected_update(monitor: UpdateMonitor, index: int) -> tuple[float | None, f
     state = monitor.optimizer.state.get(parameter, {})
     lr = float(group.get("lr", 0.0))
     with torch.no_grad():
-        values = parameter.detach().double().abs().flatten()
+        values = whole(parameter.detach()).double().abs().flatten()
         eps = torch.finfo(parameter.dtype).eps
         resolution = float((torch.exp2(torch.floor(torch.log2(values.clamp_min(1e-300)))) * eps).median())
         size: Tensor | None = None
         if "exp_avg" in state and "exp_avg_sq" in state:
             beta1, beta2 = group.get("betas", (0.0, 0.0))
             taken = max(float(state.get("step", 1)), 1.0)
-            first = state["exp_avg"].double() / (1 - beta1**taken)
-            second = state["exp_avg_sq"].double() / (1 - beta2**taken)
+            moments = gathered([state["exp_avg"], state["exp_avg_sq"]])
+            first, second = (m.double() / (1 - beta**taken) for m, beta in zip(moments, (beta1, beta2), strict=True))
             size = lr * first / (second.sqrt() + group.get("eps", 1e-8))
         elif state.get("momentum_buffer") is not None:
-            size = lr * state["momentum_buffer"].double()
+            size = lr * whole(state["momentum_buffer"]).double()
         elif parameter.grad is not None and not parameter.grad.is_sparse:
-            size = lr * parameter.grad.double()
+            size = lr * whole(parameter.grad).double()
             if not isinstance(monitor.optimizer, torch.optim.SGD):
                 size = size.abs().clamp_max(lr)
                 if not size.median() > 4 * resolution:

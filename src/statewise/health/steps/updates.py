@@ -17,13 +17,14 @@ from torch.optim import Optimizer
 
 from statewise.health.readings import Readings
 from statewise.health.signals import Signal
-from statewise.health.steps.fingerprint import Fingerprint
 from statewise.health.steps.glimpses import Glimpses
 from statewise.health.steps.ledger import GradientLedger
 from statewise.health.steps.own_count import OwnCount
 from statewise.health.steps.runs import Step, StepRuns
+from statewise.health.steps.sharded import ShardedFingerprint, fingerprint
 from statewise.health.steps.suspects import KEPT, Suspects, read_closer
 from statewise.health.steps.whole_gradients import largest
+from statewise.parallel.shards import over_all
 
 # A gradient this small beside the values has vanished by itself: no learning rate makes it a fault of rounding.
 _VANISHED = 1e-5
@@ -63,12 +64,12 @@ class UpdateMonitor:
         self.group_of: list[int] = []
         for index, group in enumerate(optimizer.param_groups):
             for tensor in group["params"]:
-                if id(tensor) in names and tensor.requires_grad and tensor.numel() > 0:
+                if id(tensor) in names and tensor.requires_grad and tensor.numel() > 0 and over_all(tensor):
                     self.parameters.append(tensor)
                     self.group_of.append(index)
         self.names = tuple(names[id(parameter)] for parameter in self.parameters)
         self.bias_before_norm: frozenset[str] = frozenset()
-        self.blocks = Fingerprint(self.parameters)
+        self.blocks = fingerprint(self.parameters)
         eps = np.array([torch.finfo(parameter.dtype).eps for parameter in self.parameters])
         self.runs = StepRuns(self.blocks, self.names, eps, self._should_show)
         self.lr_zero_run = [0] * len(optimizer.param_groups)
@@ -79,7 +80,9 @@ class UpdateMonitor:
         self.steps = 0
         self._on_cpu = all(parameter.device.type == "cpu" for parameter in self.parameters)
         self._groups = np.array(self.group_of, dtype=np.int64)
-        self._glimpses = Glimpses(self.parameters, self._on_cpu)
+        sharded = isinstance(self.blocks, ShardedFingerprint)
+        # What one process sees of its parts must not change what all of them do together.
+        self._glimpses = Glimpses(self.parameters, self._on_cpu and not sharded)
         self._absent = np.zeros(len(self.parameters), dtype=bool)
         self._alarm = False
         self._begun = self._followed = False
@@ -184,6 +187,11 @@ class UpdateMonitor:
         self.read(readings)
         readings.read()
 
+    def drop(self) -> None:
+        """Let go of what is pending where it can be counted by all processes together only, and they may not all be there."""
+        if isinstance(self.blocks, ShardedFingerprint):
+            self.pending.clear()
+
     def close(self) -> None:
         """Let go of all that was kept of the parameters."""
         self.blocks.clear()
@@ -193,11 +201,11 @@ class UpdateMonitor:
 
     def state_dict(self) -> dict[str, Any]:
         """What is usual for each parameter, as plain values."""
-        return self.runs.ledger.state_dict()
+        return self.runs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what was usual before a restart, or before the parameter groups changed."""
-        self.runs.ledger.load_state_dict(state)
+        self.runs.load_state_dict(state)
 
     def _look(self, lr: np.ndarray) -> None:
         groups = self.optimizer.param_groups
@@ -226,6 +234,8 @@ class UpdateMonitor:
         given = iter(columns)
         blocks = {name: next(given) for name in entry.blocks}
         whole = {index: float(next(given)[0]) for index in entry.largest}
+        if isinstance(self.blocks, ShardedFingerprint):
+            blocks, whole = self.blocks.collect(blocks, whole)
         closer = {index: read_closer(next(given), index in entry.compared) for index in entry.closer}
         step = Step(
             lr=entry.lr,

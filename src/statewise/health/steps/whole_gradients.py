@@ -8,13 +8,17 @@ from torch import Tensor, nn
 
 from statewise.health.steps.fingerprint import Fingerprint
 from statewise.health.steps.suspects import gradient
+from statewise.parallel.shards import here, sharded
 
 
 def largest(
     parameters: Sequence[nn.Parameter], blocks: Fingerprint, used: Tensor, absent: np.ndarray, on_cpu: bool
 ) -> dict[int, Tensor]:
     """By index of the parameter. used: the gradients' blocks, which on a CPU tell whose gradient must be measured; elsewhere
-    all are."""
+    all are. Of sharded ones it is the largest element of this process's part."""
+    if any(map(sharded, parameters)):
+        chosen = np.flatnonzero(~absent).tolist()
+        return {index: _largest_here(gradient(parameters[index])) for index in chosen}
     if on_cpu:
         elements = _array(used)
         asked = ~blocks.some(elements != 0) & ~blocks.complete
@@ -28,6 +32,11 @@ def largest(
         return {}
     dense = [_dense(parameters[index]) for index in chosen]
     return dict(zip(chosen, torch._foreach_norm(dense, float("inf")), strict=True))
+
+
+def _largest_here(grad: Tensor) -> Tensor:
+    part = here(grad)
+    return torch.linalg.vector_norm(part, float("inf")) if part.numel() else part.new_zeros(())
 
 
 def _dense(parameter: nn.Parameter) -> Tensor:
