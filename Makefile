@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow lint format docs bench
+.PHONY: train dashboard test test-slow lint format docs bench
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Statewise needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -15,6 +15,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 train: $(VENV)/.installed
 	$(BIN)/python train.py $(ARGS)
+
+# TensorBoard on all runs, or on those of LOGDIR=outputs/2025-01-31/12-00-00 (a sweep, or one run).
+LOGDIR ?= outputs
+PORT ?= 6006
+dashboard: $(VENV)/.installed
+	@echo 'The charts in order: http://localhost:$(PORT)/#custom_scalars  the runs side by side: http://localhost:$(PORT)/#hparams'
+	@$(BIN)/tensorboard --logdir '$(LOGDIR)' --port $(PORT) --window_title Statewise $(ARGS)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile --nbmake tests notebooks $(ARGS)

@@ -150,6 +150,28 @@ def test_any_number_of_layers_is_drawn(layers: int) -> None:
     assert figures.png(figures.eigenvalues(history), dpi=40).startswith(b"\x89PNG")
 
 
+def test_a_narrow_picture_has_its_titles_in_more_lines_and_fewer_panels_side_by_side() -> None:
+    history = [(step, f"ssm_{i}", np.array([0.5j])) for step in range(2) for i in range(3)]
+    wide, narrow = figures.eigenvalues(history), figures.eigenvalues(history, width=figures.NARROW)
+    columns = [figure.axes[0].get_subplotspec().get_gridspec().ncols for figure in (wide, narrow)]
+    assert columns == [3, 2]
+    assert narrow.axes[0].get_title(loc="left") == "ssm_0:\nradius 0.500 → 0.500"
+    drawn = figures.predictions(predicted(), where="validation rows", width=figures.NARROW)
+    assert drawn.get_figwidth() == figures.NARROW
+    assert drawn.axes[0].get_title(loc="left").count("\n") == 1
+    heat = figures.gradient_norms(np.arange(2), ["a"], np.ones((2, 1)), width=figures.NARROW)
+    assert heat.get_figwidth() == figures.NARROW
+
+
+def test_a_palette_makes_a_picture_several_times_smaller_and_leaves_its_size() -> None:
+    def encoded(colours: int | None) -> bytes:
+        return figures.png(figures.predictions(predicted()), dpi=80, colours=colours)
+
+    full, small = encoded(None), encoded(64)
+    assert len(small) < len(full) / 2
+    assert small[16:24] == full[16:24]  # width and height
+
+
 def test_spectral_radii_stand_beside_their_threshold() -> None:
     figure = figures.spectral_radii({"ssm_0": (np.arange(3), np.array([0.9, 0.95, 0.99]))}, threshold=1.0)
     drawn = curves(figure.axes[0])

@@ -6,6 +6,7 @@ let go. Importing this module loads matplotlib (about a second), so callers impo
 
 import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,7 @@ STYLE: dict[Any, Any] = {
     "lines.solid_capstyle": "round",
 }
 WIDTH = 9.0  # inches; every picture of a report is equally wide
+NARROW = 5.0  # for a card of TensorBoard: what is drawn is larger beside the picture
 MAX_TARGETS = 8
 MAX_SNAPSHOTS = 40
 MAX_COLUMNS = 300  # of the heat map: more cannot be told apart at this width
@@ -110,14 +112,16 @@ def losses(
 
 
 @mpl.rc_context(STYLE)
-def predictions(frame: pl.DataFrame, *, rows: int = 240, step: int = 1, where: str = "test rows") -> Figure:
+def predictions(
+    frame: pl.DataFrame, *, rows: int = 240, step: int = 1, where: str = "test rows", width: float = WIDTH
+) -> Figure:
     """Prediction against truth over a stretch of consecutive rows of the first series, one panel for each target.
 
     `frame` has the columns of predictions.parquet; a column `linear` is drawn beside the model.
     """
     names = frame["variable"].unique(maintain_order=True).to_list()
     shown = names[:MAX_TARGETS]
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.45 * len(shown)), layout="constrained")
+    figure = Figure(figsize=(width, 0.9 + 1.45 * len(shown) * (width / WIDTH) ** 0.5), layout="constrained")
     panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     first = frame.filter((pl.col("step") == step) & (pl.col("series") == pl.col("series").first()))
     for axes, name in zip(panels, shown, strict=True):
@@ -133,7 +137,8 @@ def predictions(frame: pl.DataFrame, *, rows: int = 240, step: int = 1, where: s
     ahead = "one step ahead" if step == 1 else f"{step} steps ahead"
     more = "" if len(shown) == len(names) else f" (first {len(shown)} of {len(names)} targets)"
     series = first["series"][0] if len(first) else ""
-    panels[0].set_title(f"Prediction {ahead} against truth, {where}{f', {series}' if series else ''}{more}", pad=22)
+    title = f"Prediction {ahead} against truth, {where}{f', {series}' if series else ''}{more}"
+    panels[0].set_title(_fitting(title, width), pad=22)
     panels[0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=3, borderaxespad=0.2)
     _time_axis(panels[-1], first["time"])
     figure.align_ylabels(panels)
@@ -141,12 +146,12 @@ def predictions(frame: pl.DataFrame, *, rows: int = 240, step: int = 1, where: s
 
 
 @mpl.rc_context(STYLE)
-def eigenvalues(history: Sequence[tuple[int, str, np.ndarray]]) -> Figure:
+def eigenvalues(history: Sequence[tuple[int, str, np.ndarray]], *, width: float = WIDTH) -> Figure:
     """The eigenvalues of every layer's A_bar in the unit circle: hollow at the start, filled at the end."""
     layers = list(dict.fromkeys(layer for _, layer, _ in history))
-    columns = min(max(len(layers), 1), 3)
+    columns = min(max(len(layers), 1), 3 if width > NARROW else 2)
     rows = -(-max(len(layers), 1) // columns)
-    figure = Figure(figsize=(WIDTH, 0.6 + rows * (WIDTH - 0.8) / max(columns, 2)), layout="constrained")
+    figure = Figure(figsize=(width, 0.6 + rows * (width - 0.8) / max(columns, 2)), layout="constrained")
     panels = figure.subplots(rows, max(columns, 2), squeeze=False).ravel()
     steps = np.array([step for step, _, _ in history] or [0])
     norm = Normalize(steps.min(), max(steps.max(), steps.min() + 1))
@@ -163,10 +168,10 @@ def eigenvalues(history: Sequence[tuple[int, str, np.ndarray]]) -> Figure:
         axes.plot(after.real, after.imag, "o", zorder=4, **filled)
         reach = 1.08 * max(1.0, np.abs(after).max(initial=0.0), np.abs(before).max(initial=0.0))
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-        axes.set_title(f"{layer}: radius {np.abs(before).max():.3f} → {np.abs(after).max():.3f}", fontsize=9.5)
+        radii = f"radius {np.abs(before).max():.3f} → {np.abs(after).max():.3f}"
+        axes.set_title(f"{layer}:{' ' if width > NARROW else chr(10)}{radii}", fontsize=9.5)
         axes.xaxis.set_major_locator(MaxNLocator(5, symmetric=True))
         axes.yaxis.set_major_locator(MaxNLocator(5, symmetric=True))
-        axes.legend(loc="upper right", handletextpad=0.1, borderaxespad=0.0)
     for axes in panels[len(layers) :]:
         axes.set_visible(False)
     used = list(panels[: max(len(layers), 1)])
@@ -174,6 +179,8 @@ def eigenvalues(history: Sequence[tuple[int, str, np.ndarray]]) -> Figure:
     bar = figure.colorbar(colours, ax=used, label="optimiser step", shrink=0.8, aspect=30, pad=0.02)
     bar.outline.set_visible(False)
     figure.suptitle("Eigenvalues of A_bar in the unit circle", x=0.008, ha="left", fontsize=10.5, weight="bold")
+    if layers:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="upper right", ncols=2, handletextpad=0.1, borderaxespad=0.0)
     return figure
 
 
@@ -200,7 +207,7 @@ def spectral_radii(radii: Mapping[str, tuple[np.ndarray, np.ndarray]], *, thresh
 
 
 @mpl.rc_context(STYLE)
-def gradient_norms(steps: np.ndarray, names: Sequence[str], matrix: np.ndarray) -> Figure:
+def gradient_norms(steps: np.ndarray, names: Sequence[str], matrix: np.ndarray, *, width: float = WIDTH) -> Figure:
     """The gradient norm of every parameter over steps as a heat map: a parameter that learns nothing is a cold line.
 
     `matrix` is [steps, parameters]. NaN means that there was no gradient; this and an exact zero have their own
@@ -217,7 +224,7 @@ def gradient_norms(steps: np.ndarray, names: Sequence[str], matrix: np.ndarray) 
     # An exact zero goes below the scale, where it gets the colour for that; on the scale it would be masked like NaN.
     drawn = np.where(image == 0, bottom / 10, np.maximum(image, bottom))
     tall = min(max(0.17 * len(names), 1.2), 11.0)
-    figure = Figure(figsize=(WIDTH, 1.2 + tall), layout="constrained")
+    figure = Figure(figsize=(width, 1.2 + tall), layout="constrained")
     axes = figure.subplots()
     span = (float(steps[0]), float(max(steps[-1], steps[0] + 1))) if len(steps) else (0.0, 1.0)
     shown = axes.imshow(
@@ -228,7 +235,7 @@ def gradient_norms(steps: np.ndarray, names: Sequence[str], matrix: np.ndarray) 
     axes.set_yticks(range(0, len(names), every), labels=list(names)[::every], fontsize=7.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False)
-    axes.set_title("Gradient norm of every parameter before clipping")
+    axes.set_title(_fitting("Gradient norm of every parameter before clipping", width))
     axes.set_xlabel("optimiser step")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     bar = figure.colorbar(shown, ax=axes, pad=0.015, aspect=30, label="norm")
@@ -270,12 +277,18 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     return np.asarray((sums[index + reach + 1] - sums[index - reach]) / (2 * reach + 1))
 
 
-def png(figure: Figure, *, dpi: int = 120) -> bytes:
-    """The figure as a PNG on white."""
+def png(figure: Figure, *, dpi: int = 120, colours: int | None = None) -> bytes:
+    """The figure as a PNG on white; with a palette of so many colours it is several times smaller."""
     _lay_out(figure, dpi)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, facecolor="white")
-    return buffer.getvalue()
+    if colours is None:
+        return buffer.getvalue()
+    from PIL import Image  # matplotlib writes PNG with it
+
+    small = io.BytesIO()
+    Image.open(buffer).convert("RGB").quantize(colours).save(small, format="PNG", optimize=True)
+    return small.getvalue()
 
 
 def svg(figure: Figure) -> str:
@@ -318,6 +331,11 @@ def _binned(matrix: np.ndarray, columns: int) -> np.ndarray:
     zeros = np.add.reduceat((matrix == 0).astype(int), starts)
     means = np.exp(logs / np.maximum(counts, 1))
     return np.where(counts > 0, means, np.where(zeros > 0, 0.0, np.nan))
+
+
+def _fitting(title: str, width: float) -> str:
+    """A title in as many lines as a picture of so many inches needs for it."""
+    return textwrap.fill(title, round(9 * width))
 
 
 def _time_axis(axes: Axes, time: pl.Series) -> None:

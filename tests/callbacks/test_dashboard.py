@@ -11,15 +11,16 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG, SESSION_START_INFO_TAG
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from statewise.callbacks.dashboard import LAYOUT, Dashboard, flattened, predicted_stretch
+from statewise.callbacks.dashboard import LAYOUT, Dashboard
 from statewise.callbacks.gradient_norms import GradientNorms
+from statewise.callbacks.predicted_stretch import predicted_stretch
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.training_health import TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
@@ -27,6 +28,7 @@ from statewise.data.segments.missing import Missing
 from statewise.data.source import Source
 from statewise.data.tables.table import Table
 from statewise.health import UnhealthyTraining
+from statewise.loggers import Events
 from statewise.models.dense_ssm import dense_ssm
 from statewise.optim import adamw
 from statewise.task import Forecasting
@@ -73,7 +75,7 @@ def parts() -> tuple[Forecasting, Waves]:
 
 
 def trainer(folder: Path, *callbacks: L.Callback, epochs: int = EPOCHS, **settings: Any) -> L.Trainer:
-    settings.setdefault("logger", TensorBoardLogger(folder, name="", version="", default_hp_metric=False))
+    settings.setdefault("logger", Events(folder, name="", version="", default_hp_metric=False))
     return L.Trainer(
         accelerator="cpu",
         max_epochs=epochs,
@@ -170,8 +172,41 @@ def test_hyperparameters_are_shown_flat_and_a_good_end_is_marked(fitted: Path) -
     shown = start.session_start_info.hparams
     assert shown["model.d_state"].number_value == 4
     assert shown["model.layers"].string_value == "[1, 2]"
-    assert shown["resume"].string_value == "None"
+    assert "resume" not in shown
     assert outcome(read) == Status.Value("STATUS_SUCCESS")
+
+
+def test_the_charts_stand_in_the_order_in_which_one_reads_a_run() -> None:
+    assert list(LAYOUT) == ["losses", "gradients", "stability", "health", "learning rate"]
+
+
+def final(read: EventAccumulator) -> dict[str, float]:
+    tags = [tag for tag in read.Tags()["scalars"] if tag.startswith("final/")]
+    return {tag.removeprefix("final/"): read.Scalars(tag)[-1].value for tag in tags}
+
+
+def test_the_final_figures_of_a_run_stand_before_all_other_metrics(fitted: Path) -> None:
+    read = events(fitted)
+    found = final(read)
+    assert found["failed"] == 0
+    assert found["steps"] == 5 * EPOCHS
+    assert found["train_loss"] == pytest.approx(read.Scalars("train/loss_epoch")[-1].value)
+    assert found["best_validation"] == pytest.approx(read.Scalars("val/mse")[-1].value)
+    assert sorted(read.Tags()["scalars"])[:4] == [f"final/{name}" for name in sorted(found)]
+
+
+def test_the_error_on_test_rows_joins_the_final_figures(tmp_path: Path) -> None:
+    task, datamodule = parts()
+    fit = trainer(tmp_path, Dashboard(), epochs=1)
+    fit.fit(task, datamodule=datamodule)
+    (found,) = fit.test(task, datamodule=datamodule, verbose=False)
+    assert final(events(tmp_path))["test_mse"] == pytest.approx(found["test/mse"])
+
+
+def test_pictures_are_light(fitted: Path) -> None:
+    read = events(fitted)
+    sizes = [len(image.encoded_image_string) for tag in read.Tags()["images"] for image in read.Images(tag)]
+    assert max(sizes) < 25_000
 
 
 class Fails(L.Callback):
@@ -193,6 +228,31 @@ def test_a_run_that_fails_early_or_late_still_has_its_hyperparameters(tmp_path: 
     start = HParamsPluginData.FromString(read.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)
     assert start.session_start_info.hparams["seed"].number_value == 3
     assert outcome(read) == Status.Value("STATUS_FAILURE")
+    found = final(read)
+    assert found["failed"] == 1
+    assert found["steps"] == (1 if where == "on_train_batch_end" else 0)
+    assert "best_validation" not in found  # never a NaN
+
+
+def test_a_run_that_fails_on_its_test_rows_is_marked(tmp_path: Path) -> None:
+    task, datamodule = parts()
+    fit = trainer(tmp_path, Dashboard(), Fails("on_test_batch_end"), epochs=1)
+    fit.fit(task, datamodule=datamodule)
+    with pytest.raises(RuntimeError, match="planted"):
+        fit.test(task, datamodule=datamodule, verbose=False)
+    assert final(events(tmp_path))["failed"] == 1
+
+
+def test_a_run_that_is_killed_has_left_its_hyperparameters_by_then(tmp_path: Path) -> None:
+    class Looks(L.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            read = events(tmp_path)
+            found.append(bool(read.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content))
+
+    found: list[bool] = []
+    task, datamodule = parts()
+    trainer(tmp_path, Dashboard(), Looks(), epochs=1, limit_train_batches=2).fit(task, datamodule=datamodule)
+    assert found == [True, True]
 
 
 def test_without_a_tensorboard_logger_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,15 +313,6 @@ def test_a_module_that_is_not_ours_gets_no_prediction_but_all_the_rest(tmp_path:
     read = events(tmp_path)
     assert read.Tags()["images"] == ["figures/gradient_norms"]
     assert outcome(read) == Status.Value("STATUS_SUCCESS")
-
-
-def test_nested_settings_become_dotted_names() -> None:
-    assert flattened({"a": {"b": 1, "c": {"d": [1]}}, "e": True, "f": None}) == {
-        "a.b": 1,
-        "a.c.d": "[1]",
-        "e": True,
-        "f": "None",
-    }
 
 
 def test_a_pace_below_one_epoch_is_refused() -> None:

@@ -1,55 +1,55 @@
 """Shows the run in TensorBoard: charts that belong together side by side, pictures, and the hyperparameters."""
 
 import struct
-import time
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.trainer.states import TrainerFn
 
-from statewise import runs
+from statewise.callbacks import hparams_tab
+from statewise.callbacks.checkpoints import BestAndLast
 from statewise.callbacks.gradient_norms import GradientNorms
+from statewise.callbacks.predicted_stretch import STRETCH, predicted_stretch
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.stopping import StoppedEarly
 from statewise.callbacks.training_health import TrainingHealth
-from statewise.data.datamodule import WindowsDataModule
 from statewise.health import Finding
 from statewise.health.table import parameter_table
 from statewise.health.verdict import primary
-from statewise.task import Forecasting
+from statewise.parallel.shards import sharded
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.figure import Figure
 
 # Charts of TensorBoard's custom scalars; the tags are regular expressions that it matches from their start.
 LAYOUT = {
-    "training": {
-        "loss": ["Multiline", ["train/loss$", "train/loss_epoch$", "val/loss$"]],
+    "losses": {
+        "training and validation": ["Multiline", ["train/loss$", "train/loss_epoch$", "val/loss$"]],
         "validation error": ["Multiline", ["val/mse$", "val/mae$"]],
-        "learning rate": ["Multiline", ["lr$"]],
     },
     "gradients": {
         "total norm, before and after clipping": ["Multiline", ["grad_norm/total$", "grad_norm/total_clipped$"]],
         "norm of each parameter": ["Multiline", ["grad_norm/(?!total|none_count)"]],
     },
-    "health": {
-        "findings, and the share of parameters that move": ["Multiline", ["health/findings$", "health/share_moving$"]],
-        "update beside the weights, each block": ["Multiline", ["health/update_ratio/"]],
-    },
     "stability": {
         "spectral radius of A_bar": ["Multiline", ["spectral_radius/"]],
         "transient growth": ["Multiline", ["transient_growth/"]],
     },
+    "health": {
+        "findings, and the share of parameters that move": ["Multiline", ["health/findings$", "health/share_moving$"]],
+        "update beside the weights, each block": ["Multiline", ["health/update_ratio/"]],
+    },
+    "learning rate": {
+        "learning rate": ["Multiline", ["lr$"]],
+    },
 }
-# What the hyperparameter tab compares: tags that the run writes anyway.
-COMPARED = ("val/mse", "val/loss", "test/mse", "test/mae")
-STRETCH = 240  # windows of the validation part that are drawn
-DPI = 80
+LARGEST = torch.finfo(torch.float32).max
+DPI = 144  # of a narrow picture: TensorBoard halves it without smoothing, and one pixel in two would be lost
+COLOURS = 64  # of a picture: it takes a quarter of the bytes, and nobody sees the difference
 
 
 class Dashboard(L.Callback):
@@ -58,7 +58,7 @@ class Dashboard(L.Callback):
     The table of parameters with which the run starts, and every finding of TrainingHealth, as text. Prediction against truth
     on the first stretch of the validation part; the eigenvalues of every A_bar in the unit circle and the gradient norms of
     all parameters, from the histories of SpectralProjection and GradientNorms; a layout of the charts; the hyperparameters,
-    with the outcome also of a run that failed.
+    with the final figures, also of a run that failed.
 
     Args:
         figures_every_n_epochs: a picture takes up to half a second; they are drawn at the first epoch, then every so
@@ -97,16 +97,16 @@ class Dashboard(L.Callback):
         self._show_health(trainer)
         epoch = trainer.current_epoch
         last = epoch + 1 == trainer.max_epochs
-        if not self._open or trainer.sanity_checking or epoch == self._last_predicted:
-            return
-        if not last and epoch % self.figures_every_n_epochs:
+        if trainer.sanity_checking or epoch == self._last_predicted or (epoch % self.figures_every_n_epochs and not last):
             return
         self._last_predicted = epoch
-        frame = predicted_stretch(trainer, pl_module)
-        if frame is not None:
+        # The first process draws; where each holds a part of the weights, it cannot predict without the others.
+        together = _has_a_board(trainer) and any(sharded(parameter) for parameter in pl_module.parameters())
+        frame = predicted_stretch(trainer, pl_module) if self._open or together else None
+        if frame is not None and self._open:
             from statewise import figures
 
-            drawn = figures.predictions(frame, rows=STRETCH, where="validation rows")
+            drawn = figures.predictions(frame, rows=STRETCH, where="validation rows", width=figures.NARROW)
             self._show(trainer, "prediction_against_truth", drawn)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -120,7 +120,13 @@ class Dashboard(L.Callback):
             self._show_histories(trainer)
             self._end(trainer, succeeded=True)
 
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        _write_figures(trainer, {hparams_tab.TEST: _metric(trainer, "test/mse")})
+
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        if trainer.state.fn != TrainerFn.FITTING:
+            _write_figures(trainer, {hparams_tab.FAILED: 1.0})
+            return
         self._begin(trainer, pl_module)  # where the run failed before it began
         self._show_health(trainer)
         self._end(trainer, succeeded=isinstance(exception, StoppedEarly))
@@ -149,11 +155,11 @@ class Dashboard(L.Callback):
 
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, SpectralProjection) and callback.history:
-                self._show(trainer, "eigenvalues", figures.eigenvalues(callback.history))
+                self._show(trainer, "eigenvalues", figures.eigenvalues(callback.history, width=figures.NARROW))
             if isinstance(callback, GradientNorms):
                 steps, names, norms = callback.history
                 if len(steps):
-                    drawn = figures.gradient_norms(np.asarray(steps), names, norms)
+                    drawn = figures.gradient_norms(np.asarray(steps), names, norms, width=figures.NARROW)
                     self._show(trainer, "gradient_norms", drawn)
 
     def _show(self, trainer: L.Trainer, name: str, figure: "Figure") -> None:
@@ -162,7 +168,7 @@ class Dashboard(L.Callback):
 
         from statewise import figures
 
-        encoded = figures.png(figure, dpi=DPI)
+        encoded = figures.png(figure, dpi=DPI, colours=COLOURS)
         width, height = struct.unpack(">II", encoded[16:24])  # the PNG header
         image = Summary.Image(encoded_image_string=encoded, width=width, height=height, colorspace=4)
         summary = Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)])
@@ -173,28 +179,60 @@ class Dashboard(L.Callback):
         """Written at once, not at the end: a run that is killed then still has its hyperparameters."""
         if self._open or not trainer.is_global_zero:
             return
-        from torch.utils.tensorboard.summary import hparams
-
         chosen = self.hyperparameters if self.hyperparameters is not None else dict(pl_module.hparams)
-        experiment, start, _ = hparams(flattened(chosen), dict.fromkeys(COMPARED, 0.0))  # type: ignore[no-untyped-call]
+        start = hparams_tab.session_start(hparams_tab.flattened(chosen))
         for writer in writers(trainer):
             writer.add_custom_scalars(LAYOUT)
-            writer._get_file_writer().add_summary(experiment)
             writer._get_file_writer().add_summary(start)
+            writer.flush()
             self._open = True
 
     def _end(self, trainer: L.Trainer, *, succeeded: bool) -> None:
         if not self._open:
             return
+        losses = (_metric(trainer, name) for name in ("train/loss_epoch", "train/loss"))
+        final = {
+            hparams_tab.FAILED: 0.0 if succeeded else 1.0,
+            hparams_tab.STEPS: float(trainer.global_step),
+            hparams_tab.TRAINING: next((loss for loss in losses if loss is not None), None),
+            hparams_tab.BEST: _best(trainer),
+        }
+        _write_figures(trainer, final)
         for writer in writers(trainer):
-            writer._get_file_writer().add_summary(session_end(succeeded))
+            writer._get_file_writer().add_summary(hparams_tab.session_end(succeeded))
             writer.flush()
         self._open = False
+
+
+def _metric(trainer: L.Trainer, name: str) -> float | None:
+    """The last value of a metric; None where there is none, or none that TensorBoard's float32 can hold."""
+    value = trainer.callback_metrics.get(name)
+    return float(value) if value is not None and abs(float(value)) <= LARGEST else None
+
+
+def _best(trainer: L.Trainer) -> float | None:
+    """The lowest value of what the checkpoints monitor, or else the last error of the validation."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, BestAndLast):
+            return None if callback.best_step is None else callback.best_value
+    return _metric(trainer, "val/mse")
+
+
+def _write_figures(trainer: L.Trainer, final: Mapping[str, float | None]) -> None:
+    for writer in writers(trainer):
+        for tag, value in final.items():
+            if value is not None:
+                writer.add_scalar(tag, value, trainer.global_step)
+        writer.flush()
 
 
 def _in_markdown(finding: Finding) -> str:
     when = f"step {finding.step}" if finding.step else "before the first update"
     return f"**{finding.severity.value}: {finding.id}**, {when}\n\n{finding.message}"
+
+
+def _has_a_board(trainer: L.Trainer) -> bool:
+    return any(isinstance(logger, TensorBoardLogger) for logger in trainer.loggers)
 
 
 def writers(trainer: L.Trainer) -> Iterator[Any]:
@@ -203,60 +241,3 @@ def writers(trainer: L.Trainer) -> Iterator[Any]:
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
                 yield logger.experiment
-
-
-def predicted_stretch(trainer: L.Trainer, pl_module: L.LightningModule) -> "pl.DataFrame | None":
-    """The first windows of the validation part, predicted: a frame as in predictions.parquet.
-
-    To be called while the model is in evaluation mode. None where task or data are not ours and cannot be asked.
-    """
-    datamodule = getattr(trainer, "datamodule", None)
-    if not isinstance(datamodule, WindowsDataModule) or not isinstance(pl_module, Forecasting):
-        return None
-    batch = next(islice(datamodule.evaluation_batches("val", batch_size=STRETCH), 1), None)
-    if batch is None:
-        return None
-    with torch.no_grad(), trainer.precision_plugin.val_step_context():
-        scaled = pl_module(batch.inputs.to(pl_module.device)).double().cpu().numpy()  # (b horizon m)
-    observed = batch.observed[:, -1].cpu().numpy()
-    truth = np.where(observed, batch.targets[:, -1].double().cpu().numpy(), np.nan)
-    series, times = datamodule.target_positions("val")
-    return runs.predictions_frame(
-        series=series[: len(scaled)],
-        times=times[: len(scaled)],
-        names=datamodule.target_names,
-        truth=_original(datamodule, truth),
-        prediction=_original(datamodule, scaled),
-    )
-
-
-def _original(datamodule: WindowsDataModule, first: np.ndarray) -> np.ndarray:
-    """The first windows in original units: the data module converts the predictions of all windows at once."""
-    padded = np.full((datamodule.n_windows("val"), *first.shape[1:]), np.nan)
-    padded[: len(first)] = first
-    return datamodule.to_original("val", padded)[: len(first)]
-
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Nested settings with dotted names; what the hyperparameter tab cannot hold (lists, None) becomes text."""
-    flat: dict[str, bool | int | float | str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
-    return flat
-
-
-def session_end(succeeded: bool) -> Any:
-    """The mark that closes a run in the hyperparameter tab."""
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.plugins.hparams.api_pb2 import Status
-    from tensorboard.plugins.hparams.metadata import PLUGIN_DATA_VERSION, PLUGIN_NAME, SESSION_END_INFO_TAG
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
-
-    status = Status.Value("STATUS_SUCCESS" if succeeded else "STATUS_FAILURE")
-    info = SessionEndInfo(status=status, end_time_secs=time.time())
-    content = HParamsPluginData(session_end_info=info, version=PLUGIN_DATA_VERSION).SerializeToString()
-    plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=content)
-    return Summary(value=[Summary.Value(tag=SESSION_END_INFO_TAG, metadata=SummaryMetadata(plugin_data=plugin))])
