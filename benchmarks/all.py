@@ -30,7 +30,17 @@ import torch
 HERE = Path(__file__).parent
 DOCUMENT, README = HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
-BENCHMARKS = ("dense_scan", "mamba2", "inference", "windows", "health_overhead", "lightning_overhead", "growth", "readers")
+BENCHMARKS = (
+    "dense_scan",
+    "mamba2",
+    "inference",
+    "windows",
+    "health_overhead",
+    "lightning_overhead",
+    "two_processes",
+    "growth",
+    "readers",
+)
 PACKAGES = ("torch", "lightning", "transformers", "mambapy")
 QUESTIONS = {
     "D1": "Dense layer, forward and backward at T 60: times as fast as the naive loop",
@@ -46,6 +56,8 @@ QUESTIONS = {
     "C1": "The three callbacks: per cent of a training step",
     "H1": "Training health alone: milliseconds of a step, and of its preflight",
     "L1": "Lightning's loop: per cent more than a bare loop",
+    "P1": "Two processes: exchange of the gradients in per cent of a step",
+    "P2": "Two processes: times as fast as one, at equal global batch",
     "R1": "A file of 10,000,000 x 32: seconds from path to windows at the second start",
     "R2": "The same: peak memory of reading in units of the tensor; of the whole process in GiB",
     "R3": "CSV of 1 GB: time of reading in units of polars' own reader",

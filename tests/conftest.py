@@ -66,3 +66,46 @@ def train(tmp_path, capsys, monkeypatch):
         return Outcome(code, folder, said.out, said.err)
 
     return run
+
+
+@pytest.fixture
+def run_folder():
+    """Write what a run leaves behind, by hand: a function of its folder and of what shall be in it."""
+    from statewise.runs import write_json
+    from statewise.summary import errors_on_test, summarise
+
+    def write(
+        folder: Path,
+        overrides: list[str],
+        *,
+        mse: float | None = None,
+        val: float | None = None,
+        status: str | None = "ok",
+        baseline: float = 0.8,
+        curve: list[float] | None = None,
+        config: str = "",
+        **summary: Any,
+    ) -> Path:
+        """No summary where `status` is None; `curve` is the val/mse of metrics.csv, from step 10 on."""
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / ".hydra" / "overrides.yaml").write_text("".join(f"- {entry}\n" for entry in overrides))
+        (folder / ".hydra" / "config.yaml").write_text(f"objective: val/mse\nreport: false\noptimizer:\n  lr: 0.001\n{config}")
+        if curve is not None:
+            lines = [f"{number},{10 * (number + 1)},{value!r},{value!r}" for number, value in enumerate(curve)]
+            (folder / "metrics.csv").write_text("\n".join(["epoch,step,val/mse,train/loss", *lines]) + "\n")
+        if status is not None:
+            scaled = {"mse": mse or 0.0, "mae": (mse or 0.0) / 2, "mse_per_target": [mse or 0.0], "mae_per_target": [0.1]}
+            given = {
+                "model": "gru",
+                "data": "lti",
+                "seed": 0,
+                "test": None if mse is None else errors_on_test(["x"], scaled, scaled),
+                "val": None if val is None else {"mse": val, "step": 10},
+                "baselines": {"last_value": {"mse": 1.0, "mae": 1.0}, "linear": {"mse": baseline, "mae": 0.7}},
+                "seconds": {"setup": 0.5, "fit": 2.0},
+                **summary,
+            }
+            write_json(folder / "summary.json", summarise(status=status, **given))
+        return folder
+
+    return write

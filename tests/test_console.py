@@ -135,31 +135,6 @@ def test_a_run_without_a_test_result_says_why_and_shows_no_table(said: Said) -> 
     assert cells(lines, "status") == ["failed"]
 
 
-def test_the_sweep_table_has_one_line_per_job(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {"overrides": ["optimizer.lr=1e-3", "seed=0"], "status": "ok", "objective": 0.0291, "folder": "/o/0"},
-        {"overrides": "optimizer.lr=1e9", "status": "diverged", "objective": None, "folder": "/o/1"},
-        {"overrides": [], "status": "ok", "objective": 0.0284, "folder": "/o/2"},
-    ]
-    console.console().print(console.sweep_table(rows, objective="val/mse"))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == ["job", "overrides", "status", "val/mse", "folder"]
-    assert lines[2] == ["0", "optimizer.lr=1e-3", "seed=0", "ok", "0.02910", "/o/0"]
-    assert lines[3] == ["1", "optimizer.lr=1e9", "diverged", "–", "/o/1"]
-    assert lines[4] == ["2", "ok", "0.02840", "/o/2"]
-
-
-def test_the_best_job_that_went_well_is_stressed() -> None:
-    rows = [
-        {"overrides": [], "status": "ok", "objective": 0.2, "folder": "a"},
-        {"overrides": [], "status": "ok", "objective": 0.1, "folder": "b"},
-        {"overrides": [], "status": "unhealthy", "objective": 0.05, "folder": "c"},
-    ]
-    table = console.sweep_table(rows)
-    assert [row.style for row in table.rows] == [None, "bold", None]
-    assert [row.style for row in console.sweep_table(rows[2:]).rows] == [None]
-
-
 def test_returns_and_trading_have_tables_of_their_own(said: Said) -> None:
     lines = said(summary(test=of_returns()))
     assert " ".join(cells(lines, "rank correlation")) == "0.05000, ± 0.01000 (standard error)"

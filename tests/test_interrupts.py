@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from statewise.interrupts import Interrupted, ask_before_stopping
+from statewise.interrupts import Interrupted, ask_before_stopping, finish_first
 
 
 def test_the_first_signal_asks_and_the_second_ends_at_once():
@@ -45,3 +45,40 @@ def test_outside_the_main_thread_signals_keep_their_meaning():
     thread.start()
     thread.join()
     assert inside == [before]
+
+
+def test_nested_contexts_ask_the_inner_one_and_then_the_outer_one_again():
+    asked = []
+    with ask_before_stopping(lambda name: asked.append("outer") is None):
+        with ask_before_stopping(lambda name: asked.append("inner") is None):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert asked == ["inner", "outer"]
+
+
+def test_a_signal_waits_until_what_must_be_finished_is():
+    done = []
+
+    @finish_first()
+    def finish():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("all of it")
+
+    with pytest.raises(Interrupted, match="interrupted by SIGINT after the run had ended") as end:
+        finish()
+    assert done == ["all of it"]
+    assert end.value.exit_code == 130
+
+
+@pytest.mark.parametrize(("environment", "ours"), [({}, False), ({"SLURM_JOB_ID": "7"}, True)])
+def test_the_warning_of_slurm_is_taken_only_where_slurm_is(environment, ours, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("SUBMITIT_EXECUTOR", raising=False)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    before = signal.getsignal(signal.SIGUSR1)
+    with ask_before_stopping(lambda name: True):
+        assert (signal.getsignal(signal.SIGUSR1) is not before) is ours
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    with ask_before_stopping(lambda name: True):
+        assert signal.getsignal(signal.SIGUSR1) is before

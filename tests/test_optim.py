@@ -1,15 +1,12 @@
-"""Every trainable parameter is in exactly one group, and the schedule is what it says at every step."""
+"""Every trainable parameter is in exactly one group."""
 
 import copy
 import io
-import logging
 import math
 
 import lightning as L
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader
@@ -18,12 +15,10 @@ from statewise.models.dense_ssm import dense_ssm
 from statewise.optim import (
     adam,
     adamw,
-    constant,
     describe_groups,
     fused_allowed,
     marked_parameters,
     parameter_groups,
-    warmup_cosine,
 )
 
 # Of Lightning 2.6 itself: its use of torch's trees, and its advice on workers.
@@ -208,74 +203,6 @@ def test_arguments_out_of_range_are_refused_with_their_key(optimizer, arguments,
 
 def test_a_learning_rate_of_zero_is_left_to_training_health():
     assert adamw(parameter_groups(nn.Linear(2, 2)), lr=0.0).param_groups[0]["lr"] == 0.0
-
-
-def rates(schedule, total, **arguments):
-    optimizer = adam(parameter_groups(nn.Linear(1, 1)), lr=2.0)
-    scheduler = schedule(optimizer, total, **arguments)
-    used = []
-    for _ in range(total):
-        used.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    return used
-
-
-def test_warm_up_and_cosine_have_the_values_of_their_formula():
-    used = rates(warmup_cosine, 14, warmup_steps=4)
-    assert used[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
-    assert used[9] == pytest.approx(1.0)  # half way down
-    assert used[13] == pytest.approx(1.0 + math.cos(math.pi * 9 / 10))
-    ending = rates(warmup_cosine, 1000, warmup_steps=0, final_fraction=0.25)
-    assert ending[0] == 2.0
-    assert ending[-1] == pytest.approx(0.5, rel=1e-4)
-
-
-def test_the_constant_schedule_is_constant_after_its_warm_up():
-    assert rates(constant, 5) == [2.0] * 5
-    assert rates(constant, 5, warmup_steps=2) == [1.0, 2.0, 2.0, 2.0, 2.0]
-
-
-@given(total=st.integers(1, 300), warmup=st.integers(0, 400), end=st.floats(0, 1))
-@settings(max_examples=40, deadline=None)
-def test_no_step_of_a_run_has_a_learning_rate_of_zero_or_above_the_full_one(total, warmup, end):
-    optimizer = adam(parameter_groups(nn.Linear(1, 1)), lr=1.0)
-    factor = warmup_cosine(optimizer, total, warmup_steps=warmup, final_fraction=end).lr_lambdas[0]
-    assert all(0.0 < factor(step) <= 1.0 for step in range(total))
-    assert all(factor(step) == pytest.approx(end, abs=1e-12) for step in (total + warmup, 10 * total + warmup))
-
-
-def test_a_warm_up_as_long_as_the_run_is_shortened_to_a_tenth_and_said_so(caplog):
-    with caplog.at_level(logging.WARNING):
-        used = rates(warmup_cosine, 20, warmup_steps=100)
-    assert used[:3] == pytest.approx([1.0, 2.0, 2.0])
-    assert "warmup_steps=100 is as long as the run of 20 steps: the warm-up is shortened to 2" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("total", "arguments", "message"),
-    [
-        (math.inf, {}, "needs a known length: set trainer.max_epochs"),
-        (10, {"warmup_steps": -1}, "scheduler.warmup_steps must be at least 0, got -1"),
-        (10, {"final_fraction": 1.5}, "scheduler.final_fraction must be from 0 to 1, got 1.5"),
-    ],
-)
-def test_a_schedule_that_cannot_be_is_refused(total, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        warmup_cosine(adam(parameter_groups(nn.Linear(1, 1))), total, **arguments)
-
-
-def test_a_resumed_run_follows_the_schedule_it_plans_anew():
-    optimizer = adam(parameter_groups(nn.Linear(1, 1)), lr=1.0)
-    short = warmup_cosine(optimizer, 10, warmup_steps=0)
-    optimizer.step()
-    short.step()
-    longer_optimizer = adam(parameter_groups(nn.Linear(1, 1)), lr=1.0)
-    longer = warmup_cosine(longer_optimizer, 20, warmup_steps=0)
-    longer.load_state_dict(short.state_dict())
-    longer_optimizer.step()
-    longer.step()
-    assert longer.get_last_lr()[0] == pytest.approx(0.5 * (1 + math.cos(math.pi * 2 / 20)))
 
 
 class Plain(L.LightningModule):

@@ -110,6 +110,14 @@ def test_an_override_that_changes_a_shape_is_refused(train):
     assert len(second.err.strip().splitlines()) == 1
 
 
+def test_an_override_that_the_checkpoint_would_undo_is_refused(train):
+    first = train("trainer.stop_after_steps=2")
+    second = train(f"resume={first.folder}", "optimizer.lr=0.5", tiny=False)
+    assert second.code == 2
+    assert "optimizer.lr=0.5 would have no effect: a resumed run goes on with the optimizer of its checkpoint" in second.err
+    assert len(second.err.strip().splitlines()) == 1
+
+
 def test_a_longer_plan_is_announced_and_a_finished_run_says_so(train):
     first = train()
     again = train(f"resume={first.folder}", tiny=False)

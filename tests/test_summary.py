@@ -50,8 +50,8 @@ def test_the_summary_has_exactly_the_promised_keys_for_a_run_that_went_well() ->
         samples_per_second=10.5,
     )
     assert list(summary) == [
-        "status", "model", "data", "test", "baselines", "floor", "identification", "health", "parameters", "steps",
-        "seconds", "samples_per_second", "versions", "seed",
+        "status", "model", "data", "val", "objective", "test", "baselines", "floor", "identification", "health", "parameters",
+        "steps", "seconds", "samples_per_second", "versions", "seed",
     ]  # fmt: skip
     assert summary["test"]["per_target"]["TEMP"] == {
         "mse": None, "mae": None, "mse_original_units": None, "mae_original_units": None,
@@ -115,3 +115,18 @@ def test_skill_is_measured_against_the_best_baseline() -> None:
     assert rows["linear"].skill == 0.0
     assert rows["best possible"].skill == 0.75
     assert "zero" not in rows
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "–"), (0.0, "0.00000"), (0.0291, "0.02910"), (1.5e-4, "1.500e-04"), (12345.6, "12,345.6"), (3.7e101, "3.700e+101")],
+)
+def test_a_number_of_any_size_fits_into_a_cell(value: float | None, shown: str) -> None:
+    assert summaries.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "–"), (0.125, "+12.50 %"), (-167.996, "-16799.60 %"), (-1e101, "-1.00e+103 %")]
+)
+def test_a_share_of_any_size_fits_into_a_cell(value: float | None, shown: str) -> None:
+    assert summaries.percent(value) == shown

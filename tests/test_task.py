@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 
 from statewise.metrics import LOSSES, masked_mean
 from statewise.models.dense_ssm import dense_ssm
-from statewise.optim import adam, adamw, constant, warmup_cosine
+from statewise.optim import adam, adamw
+from statewise.schedules import constant, warmup_cosine
 from statewise.task import Forecasting
 
 # Of Lightning 2.6 itself: its use of torch's trees, and its advice on workers.

@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from statewise import checkpoints
+from statewise.callbacks.checkpoints import BestAndLast
 
 
 def test_a_run_leaves_everything_needed_to_reload_evaluate_resume_and_explain_it(train):
@@ -62,6 +63,17 @@ def test_the_best_checkpoint_is_the_one_that_is_tested(train):
     assert best["callbacks"]["BestAndLast"]["best_value"] == min(validated)
 
 
+def test_testing_an_early_best_checkpoint_takes_nothing_from_what_was_seen_after_it(train, monkeypatch):
+    judge = BestAndLast.on_validation_end
+    monkeypatch.setattr(
+        BestAndLast, "on_validation_end", lambda self, *at: judge(self, *at) if self.best_step is None else None
+    )
+    outcome = train("trainer.max_epochs=4")
+    assert torch.load(outcome.folder / "checkpoints" / "best.ckpt")["global_step"] == 5
+    assert pl.read_parquet(outcome.folder / "gradient_norms.parquet")["optimizer_step"].max() == 20
+    assert pl.read_parquet(outcome.folder / "eigenvalues.parquet")["step"].max() == 20
+
+
 def test_metrics_csv_train_log_and_summary_keep_float64(train):
     outcome = train()
     log = (outcome.folder / "train.log").read_text()
@@ -81,7 +93,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(train):
 
 
 def test_a_sweep_runs_every_combination_in_its_own_folder_and_ends_with_a_table(train, tmp_path):
-    outcome = train("-m", f"hydra.sweep.dir={tmp_path / 'sweep'}", "model.d_state=2,3", "seed=0,1")
+    outcome = train("-m", "launcher=basic", f"hydra.sweep.dir={tmp_path / 'sweep'}", "model.d_state=2,3", "seed=0,1")
     assert outcome.code == 0, outcome.err
     found = [yaml.safe_load((tmp_path / "sweep" / str(job) / ".hydra" / "config.yaml").read_text()) for job in range(4)]
     assert [(config["model"]["d_state"], config["seed"]) for config in found] == [(2, 0), (2, 1), (3, 0), (3, 1)]
@@ -89,7 +101,8 @@ def test_a_sweep_runs_every_combination_in_its_own_folder_and_ends_with_a_table(
 
 
 def test_a_failing_job_of_a_sweep_lets_the_others_run(train, tmp_path):
-    outcome = train("-m", f"hydra.sweep.dir={tmp_path / 'sweep'}", "optimizer.lr=1e-3,1e300,1e-2", "health.policy=off")
+    folder = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    outcome = train("-m", "launcher=basic", folder, "optimizer.lr=1e-3,1e300,1e-2", "health.policy=off")
     assert outcome.code == 1
     statuses = [(tmp_path / "sweep" / str(job) / "summary.json").read_text() for job in range(3)]
     assert ['"status": "ok"' in text for text in statuses] == [True, False, True]

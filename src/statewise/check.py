@@ -21,6 +21,7 @@ from statewise.config import CONFIG_ERRORS
 from statewise.console import console
 from statewise.interrupts import ask_before_stopping
 from statewise.launch import FULL_ERROR, MULTIRUN, Job, Refused, RunFailed, launch
+from statewise.parallel.company import several
 from statewise.train import prepare, quieten_lightning, refusals
 
 STEPS = 20
@@ -73,6 +74,8 @@ def check(config: DictConfig, job: Job) -> float:
         Interrupted: by a signal.
     """
     start = time.perf_counter()
+    if several(config.hardware):  # one process sees the same batches, and the same faults
+        config.hardware.update(strategy="auto", devices=1, num_nodes=1)
     with refusals():
         prepare(config, job)
     with ask_before_stopping(lambda name: False):

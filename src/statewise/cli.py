@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
+from statewise import checkpoint_cli
+
 app = typer.Typer(
     help="Train state-space models on windows of a time series, with proof that the training trains.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # brackets are Hydra's here
 )
+
+app.add_typer(checkpoint_cli.app, name="checkpoint", short_help="Look into checkpoints, compare, migrate, exchange them")
 
 
 @app.command("train", context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
@@ -89,7 +93,7 @@ def data(
 
 @app.command("predict", short_help="A trained model on a new file, or on bars as they come")
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder: outputs/<date>/<time>")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder: outputs/<date>/<time>; or a checkpoint file")],
     options: Annotated[
         list[str] | None,
         typer.Argument(metavar="[data.KEY=VALUE]...", help="How the file is written, where that is not as in the run's own"),
@@ -127,13 +131,14 @@ def predict(
 
 @app.command("evaluate", short_help="The table of a run again, or on a new file")
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder: outputs/<date>/<time>")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder: outputs/<date>/<time>; or a checkpoint file")],
     options: Annotated[
         list[str] | None,
         typer.Argument(metavar="[data.KEY=VALUE]...", help="How the file of --data is written"),
     ] = None,
     split: Annotated[str, typer.Option(help="The rows to evaluate on: test or val")] = "test",
     data: Annotated[str | None, typer.Option(help="A new file instead, all of it")] = None,
+    hardware: Annotated[str | None, typer.Option(help="As hardware= of a run; ddp_cpu, ddp: by several processes")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object on standard output")] = False,
 ) -> None:
     """Compute the table of a run again, from its best checkpoint and its data; nothing is written.
@@ -151,10 +156,81 @@ def evaluate(
     statewise evaluate outputs/2025-01-31/12-00-00
     statewise evaluate outputs/2025-01-31/12-00-00 --split val
     statewise evaluate outputs/2025-01-31/12-00-00 --data next_year.csv --json
+    statewise evaluate outputs/2025-01-31/12-00-00 --hardware ddp
     """
     from statewise.evaluate import main
 
-    raise typer.Exit(main(folder, split, data, options or [], as_json=as_json))
+    raise typer.Exit(main(folder, split, data, options or [], as_json=as_json, hardware=hardware))
+
+
+@app.command("runs", short_help="The runs of a folder or of a sweep: sorted, filtered, compared")
+def overview(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="Of runs or of a sweep; without one, outputs")
+    ] = None,
+    sort: Annotated[str | None, typer.Option(help="By a column or a configuration key; -NAME: largest first")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, or != < <= > >=; several: all of them")] = None,
+    best: Annotated[int | None, typer.Option(help="Only the first so many of those that ended ok")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: an array of objects on standard output")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write a page that compares them, an HTML file")] = None,
+) -> None:
+    """Show every run in some folders: what it was asked for, how it ended and how good it is; nothing in them is changed.
+
+    By default the best objective comes first (of runs on several data sets, in each of them), and what did not end ok comes
+    last, with its reason. Names are those of the columns of --json, or any configuration key: test_mse, status, skill, seconds,
+    model, seed, optimizer.lr, data.window. A value may have * in it.
+
+    \b
+    Exit code  0  shown
+               1  no run passes --where or --best
+               2  refused: no folder, no run in it, an unknown name, no comparison
+
+    \b
+    statewise runs outputs/2025-01-31                          the runs of a day
+    statewise runs outputs/2025-01-31/12-00-00 --sort test_mse
+    statewise runs --where status=ok --where 'test_mse<0.03' --where model=gru --best 5
+    statewise runs --where status!=ok                          what went wrong?
+    statewise runs outputs/2025-01-31 --page compared.html     curves over each other, in a browser
+    """
+    from statewise.overview import main
+
+    raise typer.Exit(main(folders or [Path("outputs")], sort, where or [], best, as_json=as_json, page=page))
+
+
+@app.command(
+    "resume-check",
+    context_settings={"ignore_unknown_options": True},
+    short_help="Is a run that was stopped and resumed the run that never stopped?",
+)
+def resume_check(
+    overrides: Annotated[list[str] | None, typer.Argument(help="As for `python train.py`: GROUP=OPTION, KEY=VALUE")] = None,
+    steps: Annotated[int | None, typer.Option(help="The first steps of the run as it is planned, not a shortened one")] = None,
+    stop_at: Annotated[int | None, typer.Option(help="One checkpoint, taken after this step")] = None,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Also with accumulated gradients, and with 2 workers")] = False,
+) -> None:
+    """Prove on your own configuration that resuming is exact: no number may differ, not in its last digit. Nothing is kept.
+
+    A shortened run (3 epochs of 8 batches, unless the overrides say otherwise) goes to its end, and for each place where a
+    checkpoint is taken another one is stopped there and resumed. Weights, optimizer, schedule, the memories of all callbacks,
+    every logged number, predictions and findings are compared; a row says equal, or the first difference with both values.
+
+    Random numbers from the global generators of torch, numpy and Python are repeated; what a model or a callback draws
+    elsewhere, or remembers without a state_dict, shows here.
+
+    \b
+    Exit code  0  equal
+               1  different
+               2  it could not run: configuration or data refused, or a run failed
+
+    \b
+    statewise resume-check                                 the default run
+    statewise resume-check model=mamba2 data=file data.path=bars.csv
+    statewise resume-check --matrix scheduler=onecycle model.dropout=0.1
+    statewise resume-check --steps 200 --stop-at 130       200 steps of the run as it is
+    """
+    from statewise.resume_check import main
+
+    raise typer.Exit(main(overrides or [], steps=steps, stop_at=stop_at, matrix=matrix))
 
 
 @app.command("market")

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from statewise.choices import did_you_mean, nearest
 
+FULL_ERROR = "HYDRA_FULL_ERROR"  # Hydra's own switch: tracebacks instead of lines
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)
 
 
@@ -115,7 +116,7 @@ def _keys(overrides: Sequence[str]) -> list[str]:
     GlobalHydra.instance().clear()
     with initialize_config_module("statewise.conf", version_base="1.3"):
         config = compose("train", overrides=choices, return_hydra_config=True)
-    return list(_flatten(config))
+    return [key for key in _flatten(config) if not key.startswith("sweep.params.")]  # those are keys of other groups
 
 
 def _flatten(config: DictConfig, prefix: str = "") -> Iterable[str]:

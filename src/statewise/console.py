@@ -1,6 +1,6 @@
-"""What a run and a sweep say in the terminal when they are done: tables that also read well in a log or a pipe."""
+"""What a run says in the terminal when it is done: tables that also read well in a log or a pipe."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,33 +106,6 @@ def print_results(summary: Mapping[str, Any], folder: Path | str, *, to: Console
     if summary.get("error") and summary["test"]["mse"] is not None:
         _line(to, "reason", summary["error"])
     _line(to, "folder", str(folder))
-
-
-def sweep_table(rows: Sequence[Mapping[str, Any]], *, objective: str = "objective") -> Table:
-    """One line for each job of a multirun, in the order given; the best objective of the jobs that went well is bold.
-
-    A row has `overrides` (a list or a string), `status`, `objective` (a float or None) and `folder`. The lowest
-    objective counts as the best.
-    """
-    table = _table()
-    table.add_column("job", justify="right", no_wrap=True)
-    table.add_column("overrides", overflow="fold")
-    table.add_column("status", no_wrap=True)
-    table.add_column(objective, justify="right", no_wrap=True)
-    table.add_column("folder", overflow="fold")
-    good = [row["objective"] for row in rows if row["status"] == "ok" and row["objective"] is not None]
-    best = min(good, default=None)
-    for index, row in enumerate(rows):
-        overrides = row["overrides"] if isinstance(row["overrides"], str) else " ".join(row["overrides"])
-        table.add_row(
-            str(index),
-            Text(overrides),
-            Text(str(row["status"]), style=COLOURS.get(row["status"], "red")),
-            number(row["objective"]),
-            Text(str(row["folder"])),
-            style="bold" if best is not None and row["status"] == "ok" and row["objective"] == best else None,
-        )
-    return table
 
 
 def _table() -> Table:

@@ -111,10 +111,11 @@ def frozen_A(task: Forecasting, parameter: str = "ssm_0.A") -> None:
 
 def wrong_key(task: Forecasting, parameter: str = "ssm_0.A") -> None:
     """O1: parameters are looked up by names made by hand, one name is wrong, and that parameter is in no optimizer."""
-    _, _, forgotten = _parameter(task, parameter)
+    owner, local, _ = _parameter(task, parameter)
     make = task.make_optimizer
 
     def without_one(groups: list[dict[str, Any]]) -> Optimizer:
+        forgotten = getattr(owner, local)  # by now: hardware=fsdp puts its parts in the place of parameters
         for group in groups:
             kept = [index for index, held in enumerate(group["params"]) if held is not forgotten]
             for key in ("params", "param_names", "param_reasons"):
@@ -146,11 +147,11 @@ class _DropsGradients(Forecasting):
 
 def written_back_A(task: Forecasting, parameter: str = "ssm_0.A") -> None:
     """O13: after each step of the optimizer the old value of one parameter is written back."""
-    _, _, kept = _parameter(task, parameter)
+    owner, local, _ = _parameter(task, parameter)
     make = task.make_optimizer
 
     def with_copies(groups: list[dict[str, Any]]) -> Optimizer:
-        optimizer = make(groups)
+        optimizer, kept = make(groups), getattr(owner, local)
         old: list[Tensor] = []
 
         def keep(*_: Any) -> None:

@@ -89,7 +89,8 @@ class Jobs:
         def checked(config: DictConfig, job: Job) -> float:
             if several(config.hardware):
                 raise Refused(
-                    "several processes inside a multirun of one process would each run the whole sweep: use launcher=subprocess"
+                    "hardware asks for several processes, and launcher=basic runs every job in this one: use "
+                    "launcher=subprocess, where each job starts its own"
                 )
             value = self._run(config, job)
             if not math.isfinite(value):

@@ -1,13 +1,12 @@
-"""Optimiser groups, optimisers and learning rate schedules: every trainable parameter in exactly one group."""
+"""Optimiser groups and optimisers: every trainable parameter in exactly one group."""
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 log = logging.getLogger(__name__)
 
@@ -189,62 +188,3 @@ def _adam_arguments(
     pair = (float(betas[0]), float(betas[1]))
     form = {"fused": True} if fused else {"foreach": True}
     return {"lr": float(lr), "betas": pair, "eps": float(eps), "weight_decay": float(weight_decay), **form}
-
-
-def warmup_cosine(
-    optimizer: Optimizer, total_steps: int | float, *, warmup_steps: int = 100, final_fraction: float = 0.0
-) -> LambdaLR:
-    """Linear warm-up, then half a cosine from the full learning rate to `final_fraction` of it at the run's end.
-
-    Counted in optimiser steps. Step k (from 0) of the warm-up uses (k + 1) / warmup_steps, and the end of the cosine
-    belongs to the step after the last: no step of the run has a learning rate of 0.
-
-    Args:
-        optimizer: whose learning rates are the full ones.
-        total_steps: optimiser steps of the whole run.
-        warmup_steps: a warm-up that leaves nothing of the run is shortened to a tenth of it, and that is logged.
-        final_fraction: from 0 to 1.
-
-    Raises:
-        ValueError: an argument is out of range, or the length of the run is not known.
-    """
-    if not math.isfinite(total_steps):
-        raise ValueError("scheduler=warmup_cosine needs a known length: set trainer.max_epochs, or scheduler=constant")
-    if not 0.0 <= final_fraction <= 1.0:
-        raise ValueError(f"scheduler.final_fraction must be from 0 to 1, got {final_fraction}")
-    warmup = _warmup(warmup_steps, total_steps)
-    length = max(1.0, total_steps - warmup)
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        progress = min(1.0, (step - warmup) / length)
-        return final_fraction + (1.0 - final_fraction) * 0.5 * (1.0 + math.cos(math.pi * progress))
-
-    return _schedule(optimizer, factor)
-
-
-def constant(optimizer: Optimizer, total_steps: int | float, *, warmup_steps: int = 0) -> LambdaLR:
-    """The full learning rate throughout, after a linear warm-up if there is one: arguments as in `warmup_cosine`."""
-    warmup = _warmup(warmup_steps, total_steps)
-    return _schedule(optimizer, lambda step: (step + 1) / warmup if step < warmup else 1.0)
-
-
-def _warmup(warmup_steps: int, total_steps: int | float) -> int:
-    if warmup_steps < 0:
-        raise ValueError(f"scheduler.warmup_steps must be at least 0, got {warmup_steps}")
-    if 0 < total_steps <= warmup_steps:
-        shorter = int(total_steps) // 10
-        log.warning(
-            "scheduler.warmup_steps=%d is as long as the run of %d steps: the warm-up is shortened to %d",
-            warmup_steps,
-            total_steps,
-            shorter,
-        )
-        return shorter
-    return warmup_steps
-
-
-def _schedule(optimizer: Optimizer, factor: Callable[[int], float]) -> LambdaLR:
-    """With a plain function: LambdaLR does not save those, so a resumed run follows the schedule it plans anew."""
-    return LambdaLR(optimizer, factor)

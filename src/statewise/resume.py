@@ -8,7 +8,11 @@ from typing import Any
 from lightning import LightningDataModule, LightningModule
 from omegaconf import DictConfig, OmegaConf
 
+from statewise.attempts import ended_well
+from statewise.callbacks.checkpoints import BestAndLast
 from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint, refuse_other_shapes
+from statewise.parallel.ranks import environment_rank
+from statewise.runs import CHECKPOINTS, remove_partial_files
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,19 @@ def with_parents_values(config: DictConfig, parent: Mapping[str, Any], own: Sequ
     return changed
 
 
+def refuse_without_effect(key: str, before: Any, now: Any) -> None:
+    """Refuse a changed value that the checkpoint would undo in silence.
+
+    Raises:
+        ValueError: it is one of the optimizer's, whose state goes on with its own.
+    """
+    if key.startswith("optimizer."):
+        raise ValueError(
+            f"{key}={now} would have no effect: a resumed run goes on with the optimizer of its checkpoint, where it is "
+            f"{before}; leave it out, or begin a new run"
+        )
+
+
 def refuse_resume(config: DictConfig, checkpoint: Mapping[str, Any], task: LightningModule, data: LightningDataModule) -> None:
     """Say what cannot be continued before anything is trained, and what will not be exact.
 
@@ -64,13 +81,20 @@ def refuse_resume(config: DictConfig, checkpoint: Mapping[str, Any], task: Light
             written after Lightning had closed an epoch that was not finished.
     """
     refuse_other_shapes(Path(config.resume), checkpoint["state_dict"], task.state_dict())
+    if "loops" not in checkpoint:
+        raise ValueError(
+            f"{config.resume} holds a model without the state of its training (imported, or migrated from weights alone): it "
+            "can predict and be evaluated, but there is nothing to resume"
+        )
     planned = checkpoint[ENTRY]["config"]["trainer"]["max_epochs"]
     done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-    if done >= config.trainer.max_epochs:
+    if done >= config.trainer.max_epochs and not _broken_off(run_folder_of(Path(config.resume))):
         raise ValueError(
             f"{config.resume} has been trained for {done} epochs already and trainer.max_epochs is "
             f"{config.trainer.max_epochs}: nothing is left to train; give a larger trainer.max_epochs"
         )
+    if done >= config.trainer.max_epochs:
+        log.info("resume: all %s epochs are trained, the test is what is left", done)
     position = checkpoint[type(data).__qualname__]["position"]
     if position["epoch"] != done:  # Lightning would go on with the next epoch in silence
         raise ValueError(
@@ -84,6 +108,25 @@ def refuse_resume(config: DictConfig, checkpoint: Mapping[str, Any], task: Light
             config.trainer.max_epochs,
             planned,
         )
+
+
+def begin_where_it_was(parent: Path, checkpoint: Mapping[str, Any], checkpoints: BestAndLast) -> None:
+    """Give the new run folder the checkpoints it goes on from, and clear away what a killed parent left half-written."""
+    writes = environment_rank() == 0
+    checkpoints.take_over(parent, checkpoint, writes=writes)
+    if not writes:
+        return
+    for path in remove_partial_files(run_folder_of(parent)):
+        log.info("resume: removed %s, which was never completed", path)
+
+
+def run_folder_of(checkpoint: Path) -> Path:
+    """The run that wrote a checkpoint: the folder above `checkpoints`, or the file's own."""
+    return checkpoint.parent.parent if checkpoint.parent.name == CHECKPOINTS else checkpoint.parent
+
+
+def _broken_off(folder: Path) -> bool:
+    return (folder / ".hydra").is_dir() and not ended_well(folder)
 
 
 def _key(override: str) -> str:

@@ -13,15 +13,19 @@ import numpy as np
 from torch import nn
 
 from statewise import console, runs, summary
+from statewise.border_curves import write_curves
 from statewise.callbacks.checkpoints import BestAndLast
+from statewise.callbacks.epoch_borders import EpochBorders
 from statewise.callbacks.epoch_lines import EpochLines
 from statewise.callbacks.gradient_norms import GradientNorms
+from statewise.callbacks.hparams_tab import write_never_begun
 from statewise.callbacks.spectral_projection import SpectralProjection
 from statewise.callbacks.training_health import TrainingHealth
 from statewise.data.datamodule import WindowsDataModule
 from statewise.evaluation import in_original_units, test_figures, tested_predictions
 from statewise.faults import Injected
 from statewise.identification import identification_figures
+from statewise.loggers import finish
 from statewise.models.baselines import Baselines, floor
 from statewise.models.forecaster import Forecaster
 from statewise.report import build_report
@@ -109,6 +113,11 @@ class RunRecord:
 
     def objective(self, name: str) -> float:
         """The metric that a sweep minimises: the best validated ``val/mse``, or any metric of the trainer by its name."""
+        value = self._value_of(name)
+        self._results["objective"] = {"name": name, "value": value}
+        return value
+
+    def _value_of(self, name: str) -> float:
         assert self._trainer is not None
         for callback in self._all_callbacks():
             if isinstance(callback, BestAndLast) and callback.monitor == name and callback.best_step is not None:
@@ -128,6 +137,7 @@ class RunRecord:
             model=self.model,
             data=self.data,
             seed=self.config["seed"],
+            val=self._best_validated(),
             baselines=self._baseline_errors(),
             health=health,
             parameters=self._parameters,
@@ -137,10 +147,12 @@ class RunRecord:
             parent=self.config["resume"],
             error=self.message,
             fault=self._fault._asdict() if self._fault else None,
+            epoch_borders=self._borders.report() if self._borders else None,
             **self._results,
         )
-        runs.write_json(self.folder / runs.SUMMARY, result)
         self._write_histories()
+        runs.write_json(self.folder / runs.SUMMARY, result)  # after all else: a run without it was broken off
+        self._close_loggers()
         (self.folder / "hparams.yaml").unlink(missing_ok=True)  # Lightning's loggers leave it, empty
         if self.config["report"] and self._seconds.get("fit"):
             build_report(self.folder)
@@ -148,6 +160,16 @@ class RunRecord:
             console.print_results(result, self.folder)
         else:
             log.info("the run folder: %s", self.folder)
+
+    def _best_validated(self) -> dict[str, float | int | None] | None:
+        kept = [found for found in self._all_callbacks() if isinstance(found, BestAndLast) and found.monitor == "val/mse"]
+        return {"mse": kept[0].best_value, "step": kept[0].best_step} if kept and kept[0].best_step is not None else None
+
+    def _close_loggers(self) -> None:
+        """And let a run that was refused before its training began stand in TensorBoard's table too."""
+        finish(self._trainer.loggers if self._trainer else (), succeeded=self.status == "ok")
+        if self.status != "ok" and self.config["logger"]["tensorboard"]:
+            write_never_begun(self.folder, self.config)
 
     def _last_value(self) -> np.ndarray | None:
         found = self.baselines.results["last_value"] if self.baselines else None
@@ -171,7 +193,12 @@ class RunRecord:
     def _all_callbacks(self) -> list[L.Callback]:
         return [] if self._trainer is None else self._trainer.callbacks  # type: ignore[attr-defined]
 
+    @property
+    def _borders(self) -> EpochBorders | None:
+        return next((item for item in self._callbacks.values() if isinstance(item, EpochBorders)), None)
+
     def _write_histories(self) -> None:
+        write_curves(self.folder, self._borders.around if self._borders else ())
         norms = next((item for item in self._callbacks.values() if isinstance(item, GradientNorms)), None)
         projection = next((item for item in self._callbacks.values() if isinstance(item, SpectralProjection)), None)
         runs.write_history(

@@ -10,6 +10,7 @@ predictions.parquet      every prediction on the test rows in original units, se
 health.json              the verdict on the training, the findings and the checks that were made
 gradient_norms.parquet   one row for each logged step, one column for each parameter
 eigenvalues.parquet      the eigenvalues of every A_bar over steps (step, layer, real, imag)
+epoch_borders.parquet    the training losses around the borders of epochs (epoch, place, loss), see border_curves.py
 report.html              all of it as one page (report.py writes it from the files above)
 """
 
@@ -66,15 +67,51 @@ class Eigenvalues(NamedTuple):
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name only when it is complete and on the disk; on any error nothing is left."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_name(path)
     try:
         with partial.open("wb") as file:
+            _lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # a full disk does not say of which file it speaks
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partial_name(path: Path) -> Path:
+    """Under what name this process writes `path` until it is complete."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def remove_partial_files(folder: Path) -> list[Path]:
+    """Remove what processes that were killed left half-written under a folder; files that are being written stay."""
+    removed = []
+    for path in sorted(folder.rglob(".*.partial")):
+        try:
+            with path.open("rb") as file:
+                abandoned = _lock(file.fileno())
+            if abandoned:
+                path.unlink(missing_ok=True)
+                removed.append(path)
+        except OSError:
+            continue
+    return removed
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file for as long as it is open; False where another process holds it, or files cannot be locked here."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -200,7 +237,11 @@ class Run:
         path = self.folder / METRICS
         if not path.is_file() or not path.stat().st_size:
             return None
-        text = pl.read_csv(path, infer_schema=False)
+        written = path.read_bytes()
+        whole = written[: written.rfind(b"\n") + 1]  # a run that was killed may have left half a line
+        if not whole:
+            return None
+        text = pl.read_csv(whole, infer_schema=False)
         counted = [name for name in ("epoch", "step") if name in text.columns]
         numbers = pl.all().exclude(counted).cast(pl.Float64, strict=False)
         return text.select(pl.col(counted).cast(pl.Int64), numbers).select(text.columns)

@@ -33,8 +33,10 @@ CONSTRUCTORS: dict[str, str] = {
     "model/nlinear": "statewise.models.nlinear.nlinear",
     "optimizer/adam": "statewise.optim.adam",
     "optimizer/adamw": "statewise.optim.adamw",
-    "scheduler/constant": "statewise.optim.constant",
-    "scheduler/warmup_cosine": "statewise.optim.warmup_cosine",
+    "scheduler/constant": "statewise.schedules.constant",
+    "scheduler/cosine": "statewise.schedules.cosine",
+    "scheduler/onecycle": "statewise.schedules.onecycle",
+    "scheduler/warmup_cosine": "statewise.schedules.warmup_cosine",
     "fault/delta_as_number": "statewise.faults.delta_as_number",
     "fault/detach_input": "statewise.faults.detach_input",
     "fault/detached_loss": "statewise.faults.detached_loss",
@@ -51,6 +53,7 @@ CONSTRUCTORS: dict[str, str] = {
     "callbacks/spectral_projection": "statewise.callbacks.spectral_projection.SpectralProjection",
     "callbacks/training_health": "statewise.callbacks.training_health.TrainingHealth",
     "callbacks/dashboard": "statewise.callbacks.dashboard.Dashboard",
+    "callbacks/epoch_borders": "statewise.callbacks.epoch_borders.EpochBorders",
 }
 PASSED_BY_THE_WIRING: dict[str, frozenset[str]] = {
     "model": frozenset({"n_features", "n_outputs", "horizon", "target_inputs", "targets_are_levels"}),
@@ -84,11 +87,16 @@ class Evaluate:
 
 @dataclass
 class Hardware:
-    """Where and how precisely a run computes: `lightning.Trainer`'s arguments of the same names."""
+    """Where and how precisely a run computes: `lightning.Trainer`'s arguments of the same names.
+
+    timeout: seconds that processes of one run wait for one another before they give up.
+    """
 
     accelerator: str = "cpu"
     devices: Any = 1
+    num_nodes: int = 1
     strategy: str = "auto"
+    timeout: int = 1800
     precision: str = "64-true"
     threads: int | None = None
 
@@ -122,8 +130,87 @@ class Health:
 
 
 @dataclass
+class Mlflow:
+    """Where MLflow keeps the runs, a SQLite file, and under which experiment."""
+
+    store: str = "outputs/mlflow.db"
+    experiment: str = "statewise"
+
+
+@dataclass
+class Wandb:
+    """The project of Weights & Biases that an offline run belongs to."""
+
+    project: str = "statewise"
+
+
+@dataclass
 class Logger:
+    """Where metrics go beside metrics.csv; None: not there."""
+
     tensorboard: bool = True
+    mlflow: Mlflow | None = None
+    wandb: Wandb | None = None
+
+
+@dataclass
+class SubprocessLauncher:
+    """How many jobs of a sweep run at once, and how many seconds each may take (None: any)."""
+
+    n_jobs: int = 1
+    timeout: float | None = None
+
+
+@dataclass
+class BasicLauncher:
+    """Jobs one after another in one process: nothing to choose."""
+
+
+@dataclass
+class QueueLauncher:
+    """Jobs in submitit's hands; `cluster` is submitit's word for the kind of queue, the others are SLURM's own."""
+
+    cluster: str = "local"
+    n_jobs: int | None = None
+    timeout: float | None = None
+    restarts: int = 0
+    tasks_per_node: int = 1
+    gpus_per_node: int | None = None
+    cpus_per_task: int | None = None
+
+
+@dataclass
+class SlurmLauncher(QueueLauncher):
+    """What a SLURM cluster asks of a job; None is left to the cluster."""
+
+    cluster: str = "slurm"
+    nodes: int = 1
+    mem_gb: int | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    exclude: str | None = None
+    setup: list[str] = field(default_factory=list)
+    additional_parameters: Any = None
+
+
+@dataclass
+class Grid:
+    """Every combination of the listed values, and further jobs, each a string of overrides; `resume` is a sweep's folder."""
+
+    resume: str | None = None
+    also: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Search:
+    """So many trials of a sampler in a space of intervals and choices; `resume` is a search's folder."""
+
+    resume: str | None = None
+    n_trials: int = 10
+    sampler: Any = MISSING
+    params: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -142,10 +229,28 @@ class Train:
     health: Any = MISSING
     logger: Any = MISSING
     fault: Any = None
+    launcher: Any = MISSING
+    sweep: Any = MISSING
     seed: int = 0
     objective: str = "val/mse"
     report: bool = True
     resume: str | None = None
+
+
+OF_SWEEPS: dict[str, type] = {
+    "launcher/subprocess": SubprocessLauncher,
+    "launcher/basic": BasicLauncher,
+    "launcher/submitit_local": QueueLauncher,
+    "launcher/slurm": SlurmLauncher,
+    "sweep/grid": Grid,
+    "sweep/optuna": Search,
+}
+# Ours among Hydra's launchers and sweepers, by the names that Hydra finds them by: sweeps/plugins.py puts them there.
+PLUGIN_MODULE = "hydra_plugins.statewise"
+HYDRA_PLUGINS = {
+    "launcher": {"subprocess": "SubprocessLauncher", "queue": "QueueLauncher"},
+    "sweeper": {"grid": "GridSweeper", "optuna": "OptunaSearch"},
+}
 
 
 def register() -> None:
@@ -154,6 +259,12 @@ def register() -> None:
     store.store(group="schema", name="train", node=Train, package="_global_")
     for name, node in {"hardware": Hardware, "trainer": TrainerLimits, "health": Health, "logger": Logger}.items():
         store.store(group="schema", name=name, node=node)
+    for path, node in OF_SWEEPS.items():
+        group, _, name = path.rpartition("/")
+        store.store(group=f"schema/{group}", name=name, node=node)
+    for group, plugins in HYDRA_PLUGINS.items():
+        for name, plugin in plugins.items():
+            store.store(group=f"hydra/{group}", name=f"statewise_{name}", node={"_target_": f"{PLUGIN_MODULE}.{plugin}"})
     for path, target in CONSTRUCTORS.items():
         group, _, name = path.partition("/")
         passed = PASSED_BY_THE_WIRING.get(path, PASSED_BY_THE_WIRING.get(group, frozenset()))

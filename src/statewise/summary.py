@@ -53,6 +53,8 @@ class Summary(TypedDict):
     status: str
     model: str
     data: str
+    val: dict[str, float | int | None] | None
+    objective: dict[str, str | float | None] | None
     test: RunErrors
     baselines: dict[str, Errors | None]
     floor: dict[str, float | None] | None
@@ -67,6 +69,7 @@ class Summary(TypedDict):
     parent: NotRequired[str]
     error: NotRequired[str]
     fault: NotRequired[dict[str, str]]
+    epoch_borders: NotRequired[dict[str, Any]]
 
 
 class ResultRow(NamedTuple):
@@ -142,6 +145,8 @@ def summarise(
     model: str,
     data: str,
     seed: int | None,
+    val: Mapping[str, float | int | None] | None = None,
+    objective: Mapping[str, str | float | None] | None = None,
     test: RunErrors | None = None,
     baselines: Mapping[str, Errors | None] | None = None,
     floor: float | None = None,
@@ -154,12 +159,14 @@ def summarise(
     parent: str | None = None,
     error: str | None = None,
     fault: Mapping[str, str] | None = None,
+    epoch_borders: Mapping[str, Any] | None = None,
 ) -> Summary:
     """The whole summary, every key present, for a run that ended in whatever way.
 
-    `floor` is the mse of the best possible predictor on the same rows. `parent` is the run that was resumed, `error`
-    the one line that says why a run did not end well, `fault` the name and a sentence of what was broken on purpose; these
-    three keys are there only where they mean something.
+    `val` is the best validated mse and the step it was reached at, `objective` the name and the value of what a sweep
+    minimises. `floor` is the mse of the best possible predictor on the test rows. `parent` is the run that was resumed,
+    `error` the one line that says why a run did not end well, `fault` the name and a sentence of what was broken on purpose,
+    `epoch_borders` what `EpochBorders` reports; these four keys are there only where they mean something.
 
     Raises: ValueError for a status outside `STATUSES` or a baseline outside `BASELINES`.
     """
@@ -180,6 +187,8 @@ def summarise(
         "status": status,
         "model": model,
         "data": data,
+        "val": None if val is None else plain(val),
+        "objective": None if objective is None else plain(objective),
         "test": plain(test) if test is not None else no_errors,
         "baselines": {name: found.get(name) for name in BASELINES},
         "floor": None if floor is None else {"mse": plain(float(floor))},
@@ -201,6 +210,8 @@ def summarise(
         summary["error"] = " ".join(str(error).split())
     if fault is not None:
         summary["fault"] = dict(fault)
+    if epoch_borders is not None:
+        summary["epoch_borders"] = plain(epoch_borders)
     return summary
 
 
@@ -246,15 +257,17 @@ def verdict_on_result(summary: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None) -> str:
-    """A number for people: five decimals where errors in scaled units lie, fewer above, e-notation below."""
+    """A number for people: five decimals where errors in scaled units lie, fewer above, e-notation far below and far above."""
     if value is None:
         return "–"
     size = abs(value)
-    if size != 0 and size < 1e-3:
+    if (size != 0 and size < 1e-3) or size >= 1e9:
         return f"{value:.3e}"
     decimals = next((decimals for limit, decimals in ((1, 5), (10, 4), (100, 3)) if size < limit), 1)
     return f"{value:,.{decimals}f}"
 
 
 def percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:+.2f} %"
+    if value is None:
+        return "–"
+    return f"{100 * value:+.2e} %" if abs(value) >= 1e5 else f"{100 * value:+.2f} %"

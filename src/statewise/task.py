@@ -228,6 +228,10 @@ class Forecasting(L.LightningModule):
         self._epoch_loss.load_state_dict(checkpoint.get(EPOCH_LOSS, {}), first=first)
         if "state_dict" in checkpoint:  # which may have the prefixes of a wrapper, and Lightning takes names as they are
             checkpoint["state_dict"] = fitted(checkpoint["state_dict"], self.state_dict(), source="the checkpoint")
+        if self._trainer is not None and self.trainer.testing:
+            # Lightning would set every callback back to what it knew when the best checkpoint was written: later findings,
+            # norms and eigenvalues of this run would be gone.
+            checkpoint.pop("callbacks", None)
 
     def on_fit_end(self) -> None:
         if self.skipped_batches:

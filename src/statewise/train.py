@@ -6,9 +6,9 @@ config -> data -> model -> task -> callbacks -> trainer -> run folder. What is i
 
 import logging
 import os
-import signal
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_original_cwd
 from omegaconf import DictConfig, OmegaConf
 
-from statewise.interrupts import Interrupted, ask_before_stopping
-from statewise.launch import Job, Refused, RunFailed, launch
+from statewise.interrupts import Interrupted, ask_before_stopping, finish_first
+from statewise.launch import Job, Refused, RunFailed, launch, options_first
+from statewise.parallel.company import has_company
 
 if TYPE_CHECKING:
     from statewise.run_record import RunRecord
@@ -29,11 +30,17 @@ log = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; `argv` is that of this process by default. Returns the exit code."""
+    if has_company():
+        from statewise.parallel.started_at_once import in_company
+
+        return in_company(run, options_first(sys.argv[1:] if argv is None else argv))
     return launch(run, argv)
 
 
-def run(config: DictConfig, job: Job) -> float:
+def run(config: DictConfig, job: Job, tell: Callable[[str], None] | None = None) -> float:
     """Do one run in `job.folder` and return the objective.
+
+    tell: given the folder when all is ready to train, where other processes wait for it.
 
     Raises:
         Refused: the configuration or the data cannot be used; nothing was trained.
@@ -42,30 +49,33 @@ def run(config: DictConfig, job: Job) -> float:
     """
     with refusals():
         plain = prepare(config, job)
+    from statewise.parallel.followers import Lost
     from statewise.run_record import RunRecord
 
     chosen = HydraConfig.get().runtime.choices
     record = RunRecord(job.folder, plain, model=str(chosen.get("model")), data=str(chosen.get("data")))
     try:
-        objective = fit_and_test(config, job, record)
+        objective = fit_and_test(config, job, record, tell)
     except BaseException as error:
         record.status = job.status = status_of(error)
         record.message = str(error)
         try:
-            record.close()
+            with finish_first():
+                record.close()
         except OSError as second:  # a full disk, most likely: the first error is the one to tell
             log.warning("the run folder is not complete: %s", second)
-        if record.status in {"diverged", "unhealthy"}:
+        if record.status in {"diverged", "unhealthy"} or isinstance(error, Lost):
             raise RunFailed(str(error)) from error
         raise
-    record.close()
+    with finish_first():
+        record.close()
     return objective
 
 
 def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
     """Complete the configuration, write it into the folder, and return it as plain values."""
     from statewise.checkpoints import ENTRY, find_checkpoint, read_checkpoint
-    from statewise.resume import with_parents_values
+    from statewise.resume import refuse_without_effect, with_parents_values
 
     launched_from = Path(get_original_cwd())
     if path := OmegaConf.select(config, "data.path"):
@@ -74,6 +84,7 @@ def prepare(config: DictConfig, job: Job) -> dict[str, Any]:
         config.resume = str(find_checkpoint(config.resume, launched_from))
         entry = read_checkpoint(Path(config.resume))[ENTRY]
         for key, (before, now) in with_parents_values(config, entry["config"], job.typed).items():
+            refuse_without_effect(key, before, now)
             log.info("resume: %s was %s in the parent run and is %s now", key, before, now)
     OmegaConf.resolve(config)
     OmegaConf.save(config, job.folder / ".hydra" / "config.yaml")
@@ -86,62 +97,32 @@ def _from(folder: Path, path: str) -> str:
     return os.path.join(folder, os.path.expanduser(path))
 
 
-def fit_and_test(config: DictConfig, job: Job, record: "RunRecord") -> float:
+def fit_and_test(config: DictConfig, job: Job, record: "RunRecord", tell: Callable[[str], None] | None = None) -> float:
     """Train, test the best checkpoint, and leave everything in the run folder."""
     from statewise import assembly
-    from statewise.callbacks.checkpoints import BestAndLast
-    from statewise.callbacks.epoch_lines import EpochLines
-    from statewise.callbacks.exact_order import ExactOrder
-    from statewise.callbacks.numerics_guard import NumericsGuard
-    from statewise.callbacks.stopping import StoppedEarly, Stopping
-    from statewise.checkpoints import describe, read_checkpoint
+    from statewise.fitting import Fitting
     from statewise.models.baselines import evaluate_baselines
-    from statewise.resume import refuse_resume
+    from statewise.parallel.followers import ended_with_the_run
     from statewise.trading import Trading
 
     quieten_lightning()
-    stopping: Stopping | None = None
-
-    def request_stop(name: signal.Signals) -> bool:
-        if stopping is None or not stopping.fitting:
-            return False
-        log.info("%s: stopping after this batch; once more to stop at once", name.name)
-        stopping.request(name)
-        return True
-
-    with ask_before_stopping(request_stop):
+    fitting: Fitting | None = None
+    with ask_before_stopping(lambda name: fitting is not None and fitting.request_stop(name)), ended_with_the_run():
         with record.phase("setup"), refusals():
-            datamodule, task, named, fault = assembly.assemble(config)
-            record.describe(datamodule, task.model, fault)
+            parts = assembly.assemble(config)
+            record.describe(parts.datamodule, parts.task.model, parts.fault)
             record.trading = Trading(**record.config.get("evaluate", {}))
-            record.trading.check(datamodule.target_names, datamodule.targets_are_levels)
-            checkpoints = BestAndLast(
-                job.folder / "checkpoints",
-                describe(record.config, job.overrides),
-                monitor=config.objective if config.objective.startswith("val/") else "val/mse",
-                every_n_steps=config.trainer.checkpoint_every_n_steps,
-            )
-            stopping = Stopping(
-                checkpoints, after_steps=config.trainer.stop_after_steps, after_epochs=config.trainer.stop_after_epochs
-            )
-            callbacks = [*named.values(), NumericsGuard(), ExactOrder(config.seed), EpochLines(), checkpoints, stopping]
-            trainer = assembly.build_trainer(config, job.folder, callbacks, datamodule)
-            record.watch(trainer, named)
-            if config.resume:
-                refuse_resume(config, read_checkpoint(Path(config.resume)), task, datamodule)
-            record.baselines = evaluate_baselines(datamodule)
+            record.trading.check(parts.datamodule.target_names, parts.datamodule.targets_are_levels)
+            fitting = Fitting(config, job.folder, parts, job.overrides)
+            record.watch(fitting.trainer, parts.callbacks)
+            record.baselines = evaluate_baselines(parts.datamodule)
         with record.phase("fit"):
-            try:
-                trainer.fit(task, datamodule=datamodule, ckpt_path=config.resume, weights_only=True)
-            except StoppedEarly as stop:
-                go_on = f"continue with: python train.py resume={job.folder}"
-                if stopping.requested:
-                    raise Interrupted(stopping.requested, f"{stop} after step {trainer.global_step}; {go_on}") from None
-                log.info("stopped %s of the planned %s epochs; %s", stop, config.trainer.max_epochs, go_on)
+            if tell is not None:
+                tell(str(job.folder))
+            fitting.fit()
         with record.phase("test"):
-            best = checkpoints.best if checkpoints.best.is_file() else checkpoints.last
-            trainer.test(task, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
-            record.write_results(datamodule, task)
+            fitting.test()
+            record.write_results(parts.datamodule, parts.task)
     return record.objective(config.objective)
 
 
@@ -181,3 +162,5 @@ def quieten_lightning() -> None:
     # Lightning's own calls, in every fit; and a worker would be slower than the gather it would do.
     warnings.filterwarnings("ignore", message=r".*LeafSpec.*is deprecated")
     warnings.filterwarnings("ignore", message=r".*does not have many workers")
+    # What is logged is that of all processes already.
+    warnings.filterwarnings("ignore", message=r"It is recommended to use `self\.log")

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-# all.py runs the others, selection.py trains models and draws a figure, the two of health count findings.
-COUNTING = {"health_score", "health_peers"}
+# all.py runs the others, selection.py trains models and draws a figure, the two of health count findings, the loop faults.
+COUNTING = {"health_score", "health_peers", "kill_loop"}
 MEASURING = sorted({path.stem for path in BENCHMARKS.glob("*.py")} - {"measuring", "all", "selection"} - COUNTING)
 
 

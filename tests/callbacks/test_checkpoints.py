@@ -1,11 +1,16 @@
 """The best checkpoint is the best one, the last one is the newest, and neither is written inside the last batch of an epoch."""
 
+import errno
+import math
+import os
+
 import lightning as L
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from statewise.callbacks.checkpoints import BestAndLast
+from statewise.checkpoints import AtomicCheckpointIO
 
 
 class Scripted(L.LightningModule):
@@ -76,8 +81,84 @@ def test_without_a_finite_value_there_is_no_best(tmp_path):
 
 def test_steps_between_are_written_but_not_the_last_batch_of_an_epoch(tmp_path):
     checkpoints = fit(tmp_path, [1.0, 2.0], every_n_steps=3)
-    # At 3 and 9 for the interval; at 6 the best and the last one, at 12 the last one: after the epoch has ended.
-    assert checkpoints.written == [3, 6, 6, 9, 12]
+    # At 3 and 9 for the interval; at 6 and 12 after the epoch has ended.
+    assert checkpoints.written == [3, 6, 9, 12]
+
+
+def test_what_is_due_where_a_validation_follows_is_written_after_it(tmp_path):
+    checkpoints = fit(tmp_path, [2.0, 3.0], every_n_steps=2, val_check_interval=4, limit_val_batches=1, max_steps=8)
+    assert checkpoints.written == [2, 4, 6, 8, 8]
+    # A checkpoint from before the validation would be resumed without it.
+    assert best_step_in(checkpoints.last) == 4
+
+
+def best_step_in(path):
+    return torch.load(path)["callbacks"]["Written"]["best_step"]
+
+
+def test_the_best_is_the_last_one_under_a_second_name(tmp_path):
+    checkpoints = fit(tmp_path, [2.0, 1.0])
+    assert checkpoints.best.samefile(checkpoints.last)
+    worse = fit(tmp_path / "worse", [1.0, 2.0])
+    assert not worse.best.samefile(worse.last)
+    assert torch.load(worse.best)["global_step"] == best_step_in(worse.last) == 6
+
+
+def test_a_file_system_without_second_names_gets_a_copy(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", no_links)
+    checkpoints = fit(tmp_path, [2.0, 1.0])
+    assert not checkpoints.best.samefile(checkpoints.last)
+    assert checkpoints.best.read_bytes() == checkpoints.last.read_bytes()
+
+
+@pytest.mark.parametrize("broken_at", ["replace", "link"])
+def test_the_two_belong_together_even_if_writing_is_broken_off(broken_at, tmp_path, monkeypatch):
+    class BrokenOff(Exception):
+        pass
+
+    def break_off(*_):
+        raise BrokenOff
+
+    # Better after every epoch: broken off where the second checkpoint replaces the first, or is about to become the best.
+    calls = iter([getattr(os, broken_at), break_off] if broken_at == "link" else [os.replace, os.replace, break_off])
+    monkeypatch.setattr(f"os.{broken_at}", lambda *names: next(calls)(*names))
+    with pytest.raises(BrokenOff):
+        fit(tmp_path, [2.0, 1.0], plugins=[AtomicCheckpointIO()])
+    monkeypatch.undo()
+    last, best = (torch.load(tmp_path / name) for name in ("last.ckpt", "best.ckpt"))
+    assert best["global_step"] == 6
+    assert best_step_in(tmp_path / "last.ckpt") in (last["global_step"], best["global_step"])
+
+
+def test_a_run_that_is_continued_begins_with_both_files(tmp_path):
+    parent = fit(tmp_path / "parent", [1.0, 2.0])
+    checkpoints = Written(tmp_path / "child", {"schema_version": 1, "child": True}, monitor="val/mse")
+    checkpoints.take_over(parent.last, torch.load(parent.last))
+    assert checkpoints.best.samefile(parent.best)
+    assert torch.load(checkpoints.last)["statewise"]["child"]
+    assert torch.load(checkpoints.last)["global_step"] == 12
+
+
+def test_a_last_one_that_is_itself_the_best_needs_nothing_beside_it(tmp_path):
+    parent = fit(tmp_path / "parent", [2.0, 1.0])
+    parent.best.unlink()
+    checkpoints = Written(tmp_path / "child", {}, monitor="val/mse")
+    checkpoints.take_over(parent.last, torch.load(parent.last))
+    assert torch.load(checkpoints.best)["global_step"] == 12
+
+
+def test_without_its_best_one_the_best_from_here_on_counts(tmp_path, caplog):
+    parent = fit(tmp_path / "parent", [1.0, 2.0])
+    parent.best.unlink()
+    checkpoints = Written(tmp_path / "child", {}, monitor="val/mse")
+    checkpoints.take_over(parent.last, torch.load(parent.last))
+    assert "resume: the best checkpoint so far, of step 6, is not beside" in caplog.text
+    assert not checkpoints.best.exists()
+    checkpoints.load_state_dict({"best_value": 1.0, "best_step": 6})
+    assert checkpoints.best_value == math.inf
 
 
 def test_a_validation_inside_an_epoch_writes_the_best_at_once(tmp_path):

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from statewise.callbacks.gradient_norms import GradientNorms
 from statewise.callbacks.nonfinite import first_nonfinite_parameter, nonfinite_entries
 from statewise.callbacks.numerics_guard import Diverged, NumericsGuard, VanishedGradient
+from statewise.callbacks.runaway import Runaway
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -131,6 +132,34 @@ def test_a_learning_rate_of_a_million_stops_the_run_and_the_earlier_checkpoint_s
     assert finite(module)
     assert Path(best.best_model_path).name == "best-epoch=0.ckpt"
     assert all(bool(v.isfinite().all()) for v in torch.load(best.best_model_path)["state_dict"].values())
+
+
+class Adam(Task):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=self.lr)
+
+
+def test_a_loss_beyond_all_return_stops_the_run_though_it_is_finite() -> None:
+    with pytest.raises(
+        Diverged, match=r"the training loss is \S+e\+\d+ at step 2 \(.*\), where the first was \d+\.?\d*: lower optimizer.lr"
+    ):
+        fit(Adam(lr=1e9), [NumericsGuard()])
+
+
+@pytest.mark.parametrize("first", [0.0, 1e-300, 1e30])
+def test_a_loss_is_beyond_return_in_proportion_and_in_itself(first: float) -> None:
+    runaway = Runaway()
+    assert not runaway.is_beyond_return(first)
+    assert not runaway.is_beyond_return(1e3)
+    assert runaway.is_beyond_return(max(1e13, 1e13 * first))
+
+
+def test_the_first_loss_survives_a_restart() -> None:
+    guard, again = NumericsGuard(), NumericsGuard()
+    fit(Task(), [guard])
+    again.load_state_dict(guard.state_dict())
+    assert guard.state_dict()["first_loss"] > 0
+    assert again.state_dict() == guard.state_dict()
 
 
 class Plant(L.Callback):
@@ -457,12 +486,9 @@ def test_late_reading_comes_before_a_checkpoint(tmp_path: Path) -> None:
 def test_the_count_of_quiet_steps_survives_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "half.ckpt"
     fit(Zero({9, 10, 11}), [NumericsGuard()]).save_checkpoint(path)
-    assert torch.load(path)["callbacks"]["NumericsGuard"] == {
-        "begun": {0: 1},
-        "quiet": {0: 3},
-        "skipped": 0,
-        "weights_checked": 12,
-    }
+    kept = torch.load(path)["callbacks"]["NumericsGuard"]
+    assert kept.pop("first_loss") > 0
+    assert kept == {"begun": {0: 1}, "quiet": {0: 3}, "skipped": 0, "weights_checked": 12}
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=2,

@@ -27,11 +27,11 @@ def overrides(folder, number):
 
 def test_a_diverging_trial_of_a_grid_costs_only_itself_and_is_told_by_the_exit_code(train, tmp_path):
     folder = tmp_path / "sweep"
-    outcome = train("-m", "launcher=basic", f"hydra.sweep.dir={folder}", "optimizer.lr=1e-3,1e300,1e-2", *TINIER)
+    outcome = train("-m", "launcher=basic", f"hydra.sweep.dir={folder}", "optimizer.lr=1e-3,1e9,1e-2", *TINIER)
     assert outcome.code == 1
     assert statuses(folder) == {0: "ok", 1: "diverged", 2: "ok"}
-    assert "the training loss is nan" in (folder / "1" / "train.log").read_text()
-    assert "the training loss is nan" not in (folder / "0" / "train.log").read_text()
+    assert "the training loss is" in (folder / "1" / "train.log").read_text()
+    assert "the training loss is" not in (folder / "0" / "train.log").read_text()
     assert "1 job did not end ok" in outcome.err
     values = [json.loads((folder / name / "job.json").read_text())["objective"] for name in "012"]
     assert values[1] is None
@@ -43,7 +43,7 @@ def test_a_diverging_trial_of_a_search_is_recorded_as_failed_and_the_search_goes
     import optuna
 
     folder = tmp_path / "sweep"
-    search = ["sweep=optuna_small", "sweep.n_trials=3", "optimizer.lr=choice(1e-3,1e300)", "model.d_state=4"]
+    search = ["sweep=optuna_small", "sweep.n_trials=3", "optimizer.lr=choice(1e-3,1e9)", "model.d_state=4"]
     outcome = train("-m", "launcher=basic", f"hydra.sweep.dir={folder}", *search, *TINIER)
     assert outcome.code == 1
     assert len(statuses(folder)) == 3
@@ -52,7 +52,7 @@ def test_a_diverging_trial_of_a_search_is_recorded_as_failed_and_the_search_goes
     known = {"ok": "COMPLETE", "diverged": "FAIL"}
     assert [trial.state.name for trial in trials] == [known[status] for status in statuses(folder).values()]
     failed = next(trial for trial in trials if trial.state.name == "FAIL")
-    assert failed.user_attrs["reason"].startswith("diverged: the training loss is nan")
+    assert failed.user_attrs["reason"].startswith("diverged: the training loss is")
 
 
 def test_a_sweep_that_ends_after_its_second_job_goes_on_with_what_is_missing(train, tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_a_run_without_the_metric_that_is_minimised_has_failed_in_a_sweep(train,
 def test_several_processes_inside_a_sweep_of_one_process_are_refused_with_the_way_out(train, tmp_path):
     outcome = train("-m", "launcher=basic", f"hydra.sweep.dir={tmp_path / 'sweep'}", "hardware=ddp_cpu")
     assert outcome.code == 2
-    assert "would each run the whole sweep: use launcher=subprocess" in outcome.out + outcome.err
+    assert "launcher=basic runs every job in this one: use launcher=subprocess" in outcome.out + outcome.err
 
 
 def test_jobs_that_are_all_refused_make_a_refused_sweep(train, tmp_path):
@@ -104,7 +104,7 @@ def test_four_seeds_and_an_absurd_learning_rate_of_which_one_is_killed(tmp_path)
     """The whole of it, as a user has it: real processes, two at once, signal 9 for one of them, and a second start."""
     folder = tmp_path / "sweep"
     program = [sys.executable, "-m", "statewise", "train", "-m"]
-    asked = [*QUICK, *TINIER, "seed=0,1,2,3", 'sweep.also=["optimizer.lr=1e300"]', "launcher.n_jobs=2"]
+    asked = [*QUICK, *TINIER, "seed=0,1,2,3", 'sweep.also=["optimizer.lr=1e9"]', "launcher.n_jobs=2"]
     here = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "text": True}
     here |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     started = subprocess.Popen([*program, f"hydra.sweep.dir={folder}", *asked], **here)
@@ -122,7 +122,7 @@ def test_four_seeds_and_an_absurd_learning_rate_of_which_one_is_killed(tmp_path)
     assert again.returncode == 1  # the learning rate is as absurd as before
     assert statuses(folder) == {0: "ok", 1: "failed", 2: "ok", 3: "ok", 4: "diverged", 5: "ok", 6: "diverged"}, again.stdout
     assert "seed=1" in overrides(folder, 5)
-    assert "optimizer.lr=1e300" in overrides(folder, 6)
+    assert "optimizer.lr=1e9" in overrides(folder, 6)
 
 
 def _process_of(folder, asleep_until):

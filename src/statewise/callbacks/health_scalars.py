@@ -17,8 +17,9 @@ def log_health(trainer: L.Trainer, monitor: HealthMonitor, step: int) -> None:
     Args:
         step: under which to write; `real_steps.log_index` is that of the other metrics.
     """
-    if not trainer.loggers:
+    if not trainer.loggers and trainer.world_size == 1:
         return
+    # Of sharded parameters all processes must ask, also those that have no logger.
     movement = monitor.movement()
     named = short_names((block, None) for block in movement.update_ratio)
     scalars = {

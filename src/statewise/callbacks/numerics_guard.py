@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from statewise.callbacks.gradient_ledger import GradientLedger, GradientReading, shared_ledger, to_host
 from statewise.callbacks.nonfinite import first_nonfinite_parameter, nonfinite_entries, without_overflow
 from statewise.callbacks.real_steps import RealSteps, checkpoint_due, log_due, log_pace, loss_scaler, unscales_inside
+from statewise.callbacks.runaway import Runaway
 from statewise.parallel import ranks
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class _Record:
 
 
 class NumericsGuard(L.Callback):
-    """Raises `Diverged` at a loss, gradient, weight or validation metric that is not finite, or at a vanished gradient.
+    """Raises `Diverged` at a loss, gradient, weight or validation metric that is not finite, at a finite loss beyond all
+    return (runaway.py), or at a vanished gradient.
 
     Vanished means a total gradient norm below 1e-12 at the first real step of an optimizer, or in five running. A step
     that a GradScaler skips is no error; ten in a row are. On a CPU every step is judged before it reaches the weights,
@@ -71,6 +73,7 @@ class NumericsGuard(L.Callback):
         self._records: list[_Record] = []
         self._untold: Diverged | None = None
         self._losses: list[Tensor] = []
+        self._runaway = Runaway()
         self._begun: dict[int, int] = {}
         self._quiet: dict[int, int] = {}
         self._skipped = 0
@@ -85,12 +88,14 @@ class NumericsGuard(L.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         begun, quiet = dict(self._begun), dict(self._quiet)
-        return {"begun": begun, "quiet": quiet, "skipped": self._skipped, "weights_checked": self._weights_checked}
+        counts = {"skipped": self._skipped, "weights_checked": self._weights_checked}
+        return {"begun": begun, "quiet": quiet, **counts, "first_loss": self._runaway.first}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._begun, self._quiet = dict(state_dict["begun"]), dict(state_dict["quiet"])
         self._skipped = int(state_dict["skipped"])
         self._weights_checked = int(state_dict.get("weights_checked", 0))
+        self._runaway.first = state_dict.get("first_loss")
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.ledger = shared_ledger(trainer, pl_module)
@@ -217,6 +222,8 @@ class NumericsGuard(L.Callback):
             norms = [] if record.reading is None else next(values)
             current = position == len(records) - 1
             bad_loss = next((loss for loss in losses if not math.isfinite(loss)), None)
+            if bad_loss is None and loss_scaler(trainer) is None:
+                bad_loss = next((loss for loss in losses if self._runaway.is_beyond_return(loss)), None)
             if not all(map(math.isfinite, norms)) and current and loss_scaler(trainer) is None:
                 norms = norms if record.reading is None else without_overflow(record.reading, norms)
             if bad_loss is None and all(map(math.isfinite, norms)):
@@ -278,7 +285,12 @@ class NumericsGuard(L.Callback):
         lr = trainer.optimizers[record.optimizer].param_groups[0]["lr"]
         cause = inputs or f"lower optimizer.lr ({float(lr):g} now) or set trainer.gradient_clip_val"
         if bad_loss is not None:
-            return Diverged(f"the training loss is {bad_loss} {at}: {cause}", tensor="loss", step=record.step)
+            what = (
+                f"{bad_loss:.3g} {at}, where the first was {self._runaway.first:.3g}"
+                if math.isfinite(bad_loss)
+                else f"{bad_loss} {at}"
+            )
+            return Diverged(f"the training loss is {what}: {cause}", tensor="loss", step=record.step)
         name = self._first_bad(record, norms)
         message = f"the gradient of {name} is not finite {at}, while the loss is: {cause}"
         return Diverged(message, tensor=name, step=record.step)

@@ -3,26 +3,32 @@
 from collections.abc import Sequence
 
 import lightning as L
-import torch.distributed
+import torch
 
 from statewise.health import Finding, HealthMonitor
+from statewise.parallel import ranks
+
+_BAD_GRADIENT = "non-finite-gradient"
 
 
 def together(trainer: L.Trainer) -> bool:
     """Whether other processes take part in this fit."""
-    return trainer.world_size > 1 and torch.distributed.is_available() and torch.distributed.is_initialized()
+    return trainer.world_size > 1 and ranks.together()
 
 
-def agree(trainer: L.Trainer, monitor: HealthMonitor, mine: Sequence[Finding]) -> list[Finding]:
+def agree(monitor: HealthMonitor, mine: Sequence[Finding]) -> list[Finding]:
     """Exchange what each process found since the last time; every process must call it at the same moment.
 
     Returns:
-        What is new on all of them, the same everywhere and in the same order. One flag is exchanged where nothing is.
+        What is new on all of them, the same everywhere and in the same order. One number is exchanged where nothing is.
     """
-    if not trainer.strategy.reduce_boolean_decision(bool(mine), all=False):
+    lost = monitor.lost_its_loss()
+    if not ranks.summed(torch.tensor(float(len(mine)), dtype=torch.float64)):
         return []
-    everyone: list[list[Finding]] = [[] for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather_object(everyone, list(mine))
+    told: list[tuple[list[Finding], bool]] = ranks.gathered((list(mine), lost))
+    # Gradients are those of all processes: they are no news beside the loss of one that was no number itself.
+    explained = {_BAD_GRADIENT} if any(lost for _, lost in told) else set()
+    everyone = [[finding for finding in found if finding.id not in explained] for found, _ in told]
     own = {id(finding) for finding in mine}
     # The same order on all processes: what was found here first is not what was found first elsewhere.
     monitor.findings = [finding for finding in monitor.findings if id(finding) not in own]

@@ -4,9 +4,12 @@ import signal
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Checkpoint
 
-from statewise.callbacks.checkpoints import BestAndLast
+from statewise.callbacks.checkpoints import BestAndLast, accumulates, last_of_epoch, validates_next
+from statewise.interrupts import ASKING
+from statewise.parallel.ranks import summed, together
 
 
 class StoppedEarly(Exception):
@@ -17,7 +20,11 @@ class Stopping(Checkpoint):  # Lightning runs checkpoint callbacks last: everyth
     """Stops after a number of steps or epochs, or when `request` was called (by a signal), without changing the plan.
 
     `trainer.max_epochs` stays the planned length and the schedule stays planned over it, so that the run, resumed, ends with
-    the weights of the uninterrupted one. Lightning's own ways to stop would close the epoch first.
+    the weights of the uninterrupted one. Lightning's own ways to stop would close the epoch first. The checkpoint is written
+    at the end of the batch, and the run ends before the next one begins: in between Lightning logs what it knows of the step.
+
+    A request is met at the end of any batch, also of one that only accumulates (exact_order.py keeps its gradients), and
+    after the validation where one is going on. Several processes stop together as soon as one of them was asked to.
 
     Args:
         checkpoints: writes the last checkpoint before the run stops.
@@ -34,36 +41,57 @@ class Stopping(Checkpoint):  # Lightning runs checkpoint callbacks last: everyth
         self.after_epochs = after_epochs
         self.requested: signal.Signals | None = None
         self.fitting = False
+        self._stop: str | None = None
 
     def request(self, by: signal.Signals) -> None:
         """Stop at the end of the batch that is being trained."""
         self.requested = by
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.fitting = True
+        self.fitting, self._stop = True, None
         if self.after_steps is not None and trainer.global_step >= self.after_steps:
             raise StoppedEarly(f"trainer.stop_after_steps={self.after_steps} was reached before this run began")
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._stop_if_due()
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        self._stop_if_due()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.fit_loop.epoch_loop._should_accumulate() or batch_idx + 1 >= trainer.num_training_batches:
-            return  # between two optimiser steps, or at the end of the epoch, where on_train_epoch_end looks
-        if reason := self._reason(trainer):
-            self.checkpoints.save_last(trainer)
-            raise StoppedEarly(reason)
+        if not (last_of_epoch(trainer) or validates_next(trainer)):
+            self._save_and_stop(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.fitting and not trainer.sanity_checking and not last_of_epoch(trainer):
+            self._save_and_stop(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         reason = self._reason(trainer)
         if self.after_epochs is not None and trainer.current_epoch + 1 >= self.after_epochs:
             reason = reason or f"after epoch {trainer.current_epoch + 1} (trainer.stop_after_epochs)"
-        if reason and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            raise StoppedEarly(reason)
+        self._stop = reason  # a run that has no further epoch never comes to it, and is complete
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.fitting = False
 
+    def _save_and_stop(self, trainer: L.Trainer) -> None:
+        if reason := self._reason(trainer):
+            self.checkpoints.save_last(trainer)
+            self._stop = reason
+
+    def _stop_if_due(self) -> None:
+        if self._stop is not None:
+            raise StoppedEarly(self._stop)
+
     def _reason(self, trainer: L.Trainer) -> str | None:
-        if self.requested is None and self.after_steps is not None and trainer.global_step >= self.after_steps:
+        if together():
+            asked = summed(torch.tensor([self.requested == known for known in ASKING], dtype=torch.int64))
+            self.requested = next((known for known, count in zip(ASKING, asked.tolist(), strict=True) if count), None)
+        if self.requested is not None:
+            return f"interrupted by {self.requested.name}"
+        if self.after_steps is not None and trainer.global_step >= self.after_steps and not accumulates(trainer):
             return f"after step {trainer.global_step} (trainer.stop_after_steps)"
-        return f"interrupted by {self.requested.name}" if self.requested else None
+        return None

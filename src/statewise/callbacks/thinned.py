@@ -1,6 +1,7 @@
 """A record of a run of unknown length that stays short and evenly spread."""
 
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -46,3 +47,14 @@ class Thinned(Generic[T]):
     def items(self) -> list[T]:
         """What was kept, oldest first, and the latest item."""
         return [*self._kept, *([] if self._last is None else [self._last])]
+
+    def state_dict(self, pack: Callable[[list[T]], Any] = list) -> dict[str, Any]:
+        """The record and its pace. pack: makes what a checkpoint can hold of a list of items."""
+        latest = [] if self._last is None else [self._last]
+        return {"stride": self._stride, "offered": self._offered, "kept": pack(self._kept), "latest": pack(latest)}
+
+    def load_state_dict(self, state: dict[str, Any], unpack: Callable[[Any], Sequence[T]] = list) -> None:
+        """The inverse."""
+        self._stride, self._offered = int(state["stride"]), int(state["offered"])
+        self._kept = list(unpack(state["kept"]))
+        self._last = next(iter(unpack(state["latest"])), None)

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from statewise.callbacks.fit_setting import fit_setting
 from statewise.callbacks.health_scalars import log_health
 from statewise.callbacks.log_listener import LogListener
+from statewise.callbacks.numerics_guard import Diverged
 from statewise.callbacks.real_steps import log_due, log_index, log_pace
 from statewise.callbacks.rehearsals import Rehearsals
 from statewise.callbacks.shared_findings import agree, together
@@ -212,7 +213,7 @@ class TrainingHealth(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """One verdict line."""
-        self._close(pl_module)
+        self._close(pl_module, together=True)
         if self.policy == "off":
             return
         self._act(trainer, [], agreeing=True)
@@ -220,7 +221,11 @@ class TrainingHealth(L.Callback):
             self._announcer.conclude(self.report(), len(self.monitor.inventory.parameters), self._step(trainer))
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Leave nothing behind."""
+        """Leave nothing behind. All processes meet a divergence at the same step: they tell what they have found by then."""
+        if self._together and isinstance(exception, Diverged):
+            found, self._unshared = agree(self.monitor, self._unshared), []
+            if trainer.is_global_zero:
+                self._announcer.say(found)
         self._close(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -270,7 +275,7 @@ class TrainingHealth(L.Callback):
             self._unshared += found
             if not agreeing:
                 return
-            found, self._unshared = agree(trainer, self.monitor, self._unshared), []
+            found, self._unshared = agree(self.monitor, self._unshared), []
         if not found:
             return
         if trainer.is_global_zero:
@@ -290,13 +295,13 @@ class TrainingHealth(L.Callback):
             self._shown_table = True
             log.info("\n%s", parameter_table(self.monitor.inventory, self.monitor.reached))
 
-    def _close(self, pl_module: L.LightningModule) -> None:
+    def _close(self, pl_module: L.LightningModule, together: bool = False) -> None:
         self._listener.detach(pl_module)
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None
         if self.policy != "off":
-            self.monitor.close()
+            self.monitor.close(together)
 
 
 def _patterns(patterns: Sequence[str] | None) -> tuple[str, ...]:

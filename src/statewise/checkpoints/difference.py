@@ -141,7 +141,8 @@ def compare(a: Mapping[str, Tensor], b: Mapping[str, Tensor], constants: Sequenc
             continue
         before, title = a[origin[name]], bare(name).removeprefix(MODEL_PREFIX if held else "")
         if before.shape == after.shape:
-            constant = any(fnmatchcase(known, pattern) for known in (name, title) for pattern in constants)
+            named = any(fnmatchcase(known, pattern) for known in (name, title) for pattern in constants)
+            constant = named or not after.numel()  # nothing of an empty one can move
             found.changes.append(_change(title, before, after, constant))
         else:
             found.other_shape.append((title, list(before.shape), list(after.shape)))

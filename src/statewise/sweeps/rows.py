@@ -108,7 +108,7 @@ def row_of(folder: Path) -> Row:
 
 
 def latest_attempts(rows: Iterable[Row]) -> list[Row]:
-    """The rows without those that a later one of the same sweep folder has replaced: same overrides, and its number or a higher one."""
+    """The rows without those that a later one of the same sweep has replaced: same overrides, its number or a higher one."""
     latest: dict[Any, Row] = {}
     for row in rows:
         # A run of its own is never replaced: two runs with the same overrides are two results.
