@@ -3,7 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from statewise import cli, examine, train
+from statewise import cli, train
+from statewise.commands import examine
 from statewise.data.tables.table import read_table
 
 

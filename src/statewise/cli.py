@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from statewise import checkpoint_cli
+from statewise.commands import checkpoint_cli
 
 app = typer.Typer(
     help="Train state-space models on windows of a time series, with proof that the training trains.",
@@ -49,7 +49,7 @@ def check(
     statewise check 'health.frozen=[input_proj.*]'   what is meant to stand still
     statewise check fault=detach_input               what a broken run looks like
     """
-    from statewise.check import main
+    from statewise.commands.check import main
 
     raise typer.Exit(main(overrides or []))
 
@@ -86,7 +86,7 @@ def data(
     statewise data bars.csv --json                        for a program
     statewise data bars.csv --leak-audit model=mamba2     does anything see the future?
     """
-    from statewise.examine import main
+    from statewise.commands.examine import main
 
     raise typer.Exit(main(arguments or [], as_json=as_json, leak_audit=leak_audit))
 
@@ -124,7 +124,7 @@ def predict(
     statewise predict outputs/2025-01-31/12-00-00 --data new.csv data.timezone=Europe/Berlin
     tail -f bars.csv | statewise predict outputs/2025-01-31/12-00-00 --stream
     """
-    from statewise.predict import main
+    from statewise.commands.predict import main
 
     raise typer.Exit(main(folder, data, out, options or [], stream=stream, strict=strict, as_json=as_json))
 
@@ -158,7 +158,7 @@ def evaluate(
     statewise evaluate outputs/2025-01-31/12-00-00 --data next_year.csv --json
     statewise evaluate outputs/2025-01-31/12-00-00 --hardware ddp
     """
-    from statewise.evaluate import main
+    from statewise.commands.evaluate import main
 
     raise typer.Exit(main(folder, split, data, options or [], as_json=as_json, hardware=hardware))
 
@@ -192,7 +192,7 @@ def overview(
     statewise runs --where status!=ok                          what went wrong?
     statewise runs outputs/2025-01-31 --page compared.html     curves over each other, in a browser
     """
-    from statewise.overview import main
+    from statewise.commands.overview import main
 
     raise typer.Exit(main(folders or [Path("outputs")], sort, where or [], best, as_json=as_json, page=page))
 
@@ -228,7 +228,7 @@ def resume_check(
     statewise resume-check --matrix scheduler=onecycle model.dropout=0.1
     statewise resume-check --steps 200 --stop-at 130       200 steps of the run as it is
     """
-    from statewise.resume_check import main
+    from statewise.commands.resume_check import main
 
     raise typer.Exit(main(overrides or [], steps=steps, stop_at=stop_at, matrix=matrix))
 

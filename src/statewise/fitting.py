@@ -19,10 +19,10 @@ from statewise.callbacks.numerics_guard import NumericsGuard
 from statewise.callbacks.stopping import StoppedEarly, Stopping
 from statewise.checkpoints import describe, read_checkpoint
 from statewise.interrupts import Interrupted, ask_before_stopping, only_ours
+from statewise.lightning_log import quieten_lightning
 from statewise.parallel.followers import Call, ended_with_the_run
 from statewise.parallel.ranks import environment_rank, gathered
 from statewise.resume import begin_where_it_was, refuse_resume
-from statewise.train import quieten_lightning
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from statewise import page_parts as parts
 from statewise import runs
-from statewise.border_page import borders_card
+from statewise.borders.page import borders_card
 from statewise.health_page import health_card
 from statewise.returns_tables import R2_HEADER, each_return, r2_cells, trading
 from statewise.summary import RETURN_FIGURES, number, percent, result_rows, verdict_on_result

@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from statewise import console, runs, summary
-from statewise.border_curves import write_curves
+from statewise.borders.curves import write_curves
 from statewise.callbacks.checkpoints import BestAndLast
 from statewise.callbacks.epoch_borders import EpochBorders
 from statewise.callbacks.epoch_lines import EpochLines

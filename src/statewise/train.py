@@ -7,7 +7,6 @@ config -> data -> model -> task -> callbacks -> trainer -> run folder. What is i
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from statewise.interrupts import Interrupted, ask_before_stopping, finish_first
 from statewise.launch import Job, Refused, RunFailed, launch, options_first
+from statewise.lightning_log import quieten_lightning
 from statewise.parallel.company import has_company
 
 if TYPE_CHECKING:
@@ -150,17 +150,3 @@ def refusals() -> Iterator[None]:
         raise
     except (ValueError, OSError) as error:
         raise Refused(str(error)) from error
-
-
-def quieten_lightning() -> None:
-    """Lightning's log lines come through its own handlers and Hydra's: keep one, and only what matters."""
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning", "lightning_fabric", "pytorch_lightning"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
-        logger.setLevel(logging.WARNING)
-    # Lightning's own calls, in every fit; and a worker would be slower than the gather it would do.
-    warnings.filterwarnings("ignore", message=r".*LeafSpec.*is deprecated")
-    warnings.filterwarnings("ignore", message=r".*does not have many workers")
-    # What is logged is that of all processes already.
-    warnings.filterwarnings("ignore", message=r"It is recommended to use `self\.log")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from statewise.border_curves import read_curves
+from statewise.borders.curves import read_curves
 from statewise.callbacks.border_traces import Weights, forgetful, forgotten
 from statewise.callbacks.epoch_borders import EpochBorders, _together
 

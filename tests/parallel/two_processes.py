@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from statewise import evaluate
 from statewise.callbacks.exact_order import ExactOrder
+from statewise.commands import evaluate
 from statewise.train import main
 
 SMALL = [

@@ -35,6 +35,7 @@ from statewise.checkpoints import AtomicCheckpointIO
 from statewise.data.datasets import LTI
 from statewise.faults import frozen_A, written_back_A, wrong_key
 from statewise.health import UnhealthyTraining
+from statewise.lightning_log import quieten_lightning
 from statewise.models.dense_ssm import DenseSSM, dense_ssm
 from statewise.models.diagonal_ssm import diagonal_ssm
 from statewise.models.gru import gru
@@ -47,7 +48,6 @@ from statewise.parallel.sharding import ShardedStrategy, precision_of
 from statewise.parallel.shards import gathered
 from statewise.schedules import warmup_cosine
 from statewise.task import Forecasting
-from statewise.train import quieten_lightning
 
 STEPS, BATCH, WINDOW = 20, 8, 6
 MODELS = {"dense_ssm": dense_ssm, "diagonal_ssm": diagonal_ssm, "mamba2": mamba2, "gru": gru, "nlinear": nlinear}

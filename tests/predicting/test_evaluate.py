@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from statewise.evaluate import on_new_data, on_split
+from statewise.commands.evaluate import on_new_data, on_split
 from statewise.runs import load_run
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from statewise.predict import exit_code
+from statewise.commands.predict import exit_code
 from statewise.predicting import whole
 from statewise.predicting.asked import Asked
 from statewise.predicting.new_file import open_new

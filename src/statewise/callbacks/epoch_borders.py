@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
-from statewise.border_causes import Evidence
-from statewise.border_verdict import Borders
+from statewise.borders.causes import Evidence
+from statewise.borders.verdict import Borders
 from statewise.callbacks.border_traces import Weights, carried, forgetful, forgotten, memories, rates, states
 from statewise.callbacks.epoch_lines import _batch_size
 
@@ -27,7 +27,7 @@ class EpochBorders(L.Callback):
 
     Causes: the weights were rewritten in between; the learning rate goes up there; a carried state, or the memory of an
     optimizer, begins anew; the batches come in the same order in every epoch. A rise is judged against what the loss does
-    inside epochs (`statewise.border_jumps`): either one border stands out far beyond noise, or they do together. Each cause is
+    inside epochs (`statewise.borders.jumps`): either one border stands out far beyond noise, or they do together. Each cause is
     said once, when it is first seen; all are in `report()`. An epoch of fewer than 4 batches is not judged.
 
     It works on any LightningModule whose training step gives a loss, asks it for nothing, and never waits for the device while

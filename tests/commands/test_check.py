@@ -5,7 +5,8 @@ import tempfile
 import pytest
 from typer.testing import CliRunner
 
-from statewise import check, cli
+from statewise import cli
+from statewise.commands import check
 from statewise.models.forecaster import Forecaster
 from statewise.task import Forecasting
 

@@ -114,7 +114,7 @@ def test_it_starts_without_the_libraries_that_take_seconds(outputs):
     program = """
 import sys
 from pathlib import Path
-from statewise.overview import main
+from statewise.commands.overview import main
 assert main([Path("outputs")], None, [], None, as_json=False, page=None) == 0
 assert not {"torch", "lightning", "hydra", "matplotlib", "scipy"} & set(sys.modules)
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from statewise.border_jumps import Comparison
+from statewise.borders.jumps import Comparison
 
 CHANGED_WEIGHTS = "changed_weights"
 RATE = "learning_rate_restart"

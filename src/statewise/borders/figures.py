@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from statewise.border_curves import Curve
+from statewise.borders.curves import Curve
 from statewise.figures import BLUE, INK, MUTED, ORANGE, STYLE, WIDTH
 
 

@@ -19,11 +19,13 @@ from omegaconf import DictConfig, OmegaConf
 from statewise import assembly, schemas
 from statewise.checkpoints.recipe import Opened, opened
 from statewise.choices import one_of
+from statewise.commands.predict import exit_code
 from statewise.config import CONFIG_ERRORS, explain
 from statewise.console import console, print_figures
 from statewise.data.datamodule import WindowsDataModule
 from statewise.evaluation import test_figures
 from statewise.launch import RunFailed
+from statewise.lightning_log import quieten_lightning
 from statewise.metrics import errors
 from statewise.models.baselines import evaluate_baselines, floor, last_value, zero
 from statewise.parallel.company import has_company, several
@@ -33,7 +35,6 @@ from statewise.parallel.ranks import RANK
 from statewise.parallel.sharding import precision_of
 from statewise.parallel.started_at_once import started_at_once
 from statewise.parallel.strategies import refuse_processes, strategy_of
-from statewise.predict import exit_code
 from statewise.predicting.asked import Asked
 from statewise.predicting.new_data import NewData
 from statewise.restore import Restored, load_trained, restore
@@ -41,7 +42,6 @@ from statewise.schemas import Hardware
 from statewise.summary import plain
 from statewise.task import Forecasting
 from statewise.trading import Trading
-from statewise.train import quieten_lightning
 
 SPLITS = ("test", "val")
 
@@ -107,7 +107,7 @@ def on_split(folder: Path, split: str, hardware: str | None = None) -> dict[str,
     if split != "test":
         notes.append("checkpoint and linear baseline were chosen on these rows, so both look better here than on others")
     help_with = {"folder": str(Path(folder).absolute()), "split": split, "hardware": hardware}
-    task = tested(config, datamodule, model, hardware, Call("statewise.evaluate:take_part", help_with))
+    task = tested(config, datamodule, model, hardware, Call("statewise.commands.evaluate:take_part", help_with))
     baselines = evaluate_baselines(datamodule)
     found = {name: None if one is None else {"mse": one.mse, "mae": one.mae} for name, one in baselines.results.items()}
     last = baselines.results["last_value"]
@@ -133,7 +133,7 @@ def on_new_data(folder: Path, path: str, options: Sequence[str] = (), hardware: 
     datamodule = NewData(trained, Asked.by(trained, options), path)
     datamodule.setup()
     help_with = {"folder": str(Path(folder).absolute()), "data": path, "options": list(options), "hardware": hardware}
-    task = tested(trained.config, datamodule, trained.model, hardware, Call("statewise.evaluate:take_part", help_with))
+    task = tested(trained.config, datamodule, trained.model, hardware, Call("statewise.commands.evaluate:take_part", help_with))
     truth, observed = datamodule.last_step("test")
     forecasts = {"last_value": last_value(datamodule), "zero": zero(datamodule)}
     measured = {name: errors(values, truth, observed) for name, values in forecasts.items() if values is not None}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from statewise.resume_check import main
+from statewise.commands.resume_check import main
 
 DATA = ["data=lti", "data.steps=400", "data.window=16", "data.batch_size=64"]
 MODEL = ["model.d_model=4", "model.d_state=4", "model.n_layers=1", "model.dropout=0.2"]

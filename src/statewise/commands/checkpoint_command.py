@@ -13,12 +13,12 @@ from typing import Any
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 
-from statewise.checkpoint_tables import line, print_contents, print_difference
 from statewise.checkpoints.contents import contents, not_finite
 from statewise.checkpoints.difference import difference
 from statewise.checkpoints.file import file_at
 from statewise.checkpoints.weights import Weights, read_weights
 from statewise.choices import one_of
+from statewise.commands.checkpoint_tables import line, print_contents, print_difference
 from statewise.config import CONFIG_ERRORS
 from statewise.console import console
 from statewise.launch import FULL_ERROR

@@ -35,7 +35,7 @@ def inspect(place: FileOrRun, as_json: AsJson = False) -> None:
     statewise checkpoint inspect model.safetensors
     statewise checkpoint inspect theirs.pt --json
     """
-    from statewise import checkpoint_command
+    from statewise.commands import checkpoint_command
 
     raise typer.Exit(checkpoint_command.exit_code(lambda: checkpoint_command.inspect(place, as_json=as_json)))
 
@@ -70,7 +70,7 @@ def diff(
     statewise checkpoint diff first.pt last.pt --constant '*.rope.*'          for the CI of any project
     statewise checkpoint diff run_a/checkpoints/last.ckpt run_b/checkpoints/last.ckpt --expect equal
     """
-    from statewise import checkpoint_command as command
+    from statewise.commands import checkpoint_command as command
 
     given = {"expect": expect, "constants": constant or [], "every": every, "as_json": as_json}
     raise typer.Exit(command.exit_code(lambda: command.diff(a, b, **given)))  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def migrate(
     statewise checkpoint migrate weights.pt model.d_state=8 data=file data.path=bars.csv
     statewise predict ours.ckpt --data new.csv                              then
     """
-    from statewise import checkpoint_command as command
+    from statewise.commands import checkpoint_command as command
 
     raise typer.Exit(command.exit_code(lambda: command.migrate(path, out, run, overrides or [], overwrite=overwrite)))
 
@@ -130,7 +130,7 @@ def export(
     \b
     statewise checkpoint export outputs/2025-01-31/12-00-00 --to model.safetensors --names origin
     """
-    from statewise import checkpoint_command as command
+    from statewise.commands import checkpoint_command as command
 
     raise typer.Exit(command.exit_code(lambda: command.export(place, to, names)))
 
@@ -157,6 +157,6 @@ def bring_in(
     statewise checkpoint import model.safetensors --to outputs/from_rust
     statewise predict outputs/from_rust --data new.csv
     """
-    from statewise import checkpoint_command as command
+    from statewise.commands import checkpoint_command as command
 
     raise typer.Exit(command.exit_code(lambda: command.bring_in(path, to, run)))

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from statewise import assembly, cli
-from statewise import examine as command
+from statewise.commands import examine as command
 
 SMALL = ["model.d_model=4", "model.d_state=4", "model.n_layers=1"]
 

@@ -77,7 +77,8 @@ def _examine(config: DictConfig, job: Job, *, paths: list[str], as_json: bool, l
 
     from statewise.assembly import DTYPES
     from statewise.data.doctor.examination import examine
-    from statewise.train import quieten_lightning, refusals
+    from statewise.lightning_log import quieten_lightning
+    from statewise.train import refusals
 
     if paths:
         with open_dict(config):

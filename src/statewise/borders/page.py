@@ -7,8 +7,8 @@ from typing import Any
 
 from statewise import page_parts as parts
 from statewise import runs
-from statewise.border_causes import CAUSES
-from statewise.border_curves import Curve, read_curves
+from statewise.borders.causes import CAUSES
+from statewise.borders.curves import Curve, read_curves
 
 
 def borders_card(run: runs.Run) -> str:
@@ -35,7 +35,7 @@ def _said(entry: Mapping[str, Any]) -> str:
 
 
 def _pictures(curves: Sequence[Curve], jumps: bool) -> Iterator[parts.Picture]:
-    from statewise.border_figures import around_borders
+    from statewise.borders.figures import around_borders
 
     if curves:
         yield (

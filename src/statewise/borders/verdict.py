@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from statewise.border_causes import (
+from statewise.borders.causes import (
     ORDER,
     SURE,
     UNKNOWN,
@@ -20,7 +20,7 @@ from statewise.border_causes import (
     shown,
     weights_changed,
 )
-from statewise.border_jumps import (
+from statewise.borders.jumps import (
     BEFORE,
     EPOCHS,
     RECENT,

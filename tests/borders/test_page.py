@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from statewise import figures, runs
-from statewise.border_causes import CAUSES, Evidence, in_one_sentence, reason, shown
-from statewise.border_curves import Curve, read_curves, write_curves
-from statewise.border_figures import aligned, around_borders
-from statewise.border_page import borders_card
+from statewise.borders.causes import CAUSES, Evidence, in_one_sentence, reason, shown
+from statewise.borders.curves import Curve, read_curves, write_curves
+from statewise.borders.figures import aligned, around_borders
+from statewise.borders.page import borders_card
 
 AROUND = [(2, np.array([2.0, 2.0]), np.array([4.0, 2.0, 1.0])), (3, np.array([1.0, np.nan]), np.array([3.0]))]
 FOUND: dict[str, Any] = {

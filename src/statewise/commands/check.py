@@ -21,8 +21,9 @@ from statewise.config import CONFIG_ERRORS
 from statewise.console import console
 from statewise.interrupts import ask_before_stopping
 from statewise.launch import FULL_ERROR, MULTIRUN, Job, Refused, RunFailed, launch
+from statewise.lightning_log import quieten_lightning
 from statewise.parallel.company import several
-from statewise.train import prepare, quieten_lightning, refusals
+from statewise.train import prepare, refusals
 
 STEPS = 20
 # What a check asks for itself, last on the command line: findings are collected, not raised, and the log goes to a file that

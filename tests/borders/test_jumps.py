@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from statewise.border_causes import Evidence
-from statewise.border_jumps import inner_rises, kept_places, read_border, recovered_after, recurs, same_order, usual_profile
-from statewise.border_verdict import Borders
+from statewise.borders.causes import Evidence
+from statewise.borders.jumps import inner_rises, kept_places, read_border, recovered_after, recurs, same_order, usual_profile
+from statewise.borders.verdict import Borders
 
 EPOCHS = 25
 NOISE = {

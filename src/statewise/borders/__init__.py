@@ -1,0 +1,1 @@
+"""Does the training loss jump where an epoch begins, and what makes it jump?"""
