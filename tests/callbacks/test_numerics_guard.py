@@ -139,26 +139,41 @@ class Adam(Task):
         return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
-def test_a_loss_beyond_all_return_stops_the_run_though_it_is_finite() -> None:
-    with pytest.raises(
-        Diverged, match=r"the training loss is \S+e\+\d+ at step 2 \(.*\), where the first was \d+\.?\d*: lower optimizer.lr"
-    ):
-        fit(Adam(lr=1e9), [NumericsGuard()])
+def test_a_run_that_ends_out_of_all_proportion_has_diverged_though_every_number_is_finite() -> None:
+    says = r"val/mse is \S+e\+\d+ after step 12, and the training began at a loss of \d+\.?\d*: the run has diverged"
+    with pytest.raises(Diverged, match=says):
+        fit(Adam(lr=1e9), [NumericsGuard()], val=data(2))
+
+
+def test_a_run_that_stays_out_of_all_proportion_is_stopped_at_its_third_validation() -> None:
+    with pytest.raises(Diverged, match="after step 36") as caught:
+        fit(Adam(lr=1e9), [NumericsGuard()], val=data(2), max_epochs=9)
+    assert caught.value.step == 36
+
+
+def test_a_run_that_comes_back_is_left_alone() -> None:
+    class Planted(Task):
+        def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+            self.log("val/mse", torch.tensor(1e40 if self.current_epoch in {0, 1, 3} else 1.0, dtype=torch.float64))
+
+    assert fit(Planted(), [NumericsGuard()], val=data(2), max_epochs=5).state.finished
 
 
 @pytest.mark.parametrize("first", [0.0, 1e-300, 1e30])
-def test_a_loss_is_beyond_return_in_proportion_and_in_itself(first: float) -> None:
+def test_far_is_in_proportion_to_the_first_loss_and_in_itself(first: float) -> None:
     runaway = Runaway()
-    assert not runaway.is_beyond_return(first)
-    assert not runaway.is_beyond_return(1e3)
-    assert runaway.is_beyond_return(max(1e13, 1e13 * first))
+    runaway.begin(first)
+    runaway.begin(1e300)
+    assert not runaway.has_run_away(1e3, last=True)
+    assert not runaway.has_run_away(first, last=True)
+    assert runaway.has_run_away(max(1e13, 1e13 * first), last=True)
 
 
-def test_the_first_loss_survives_a_restart() -> None:
+def test_how_the_training_began_survives_a_restart() -> None:
     guard, again = NumericsGuard(), NumericsGuard()
     fit(Task(), [guard])
     again.load_state_dict(guard.state_dict())
-    assert guard.state_dict()["first_loss"] > 0
+    assert guard.state_dict()["runaway"]["first"] > 0
     assert again.state_dict() == guard.state_dict()
 
 
@@ -487,7 +502,7 @@ def test_the_count_of_quiet_steps_survives_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "half.ckpt"
     fit(Zero({9, 10, 11}), [NumericsGuard()]).save_checkpoint(path)
     kept = torch.load(path)["callbacks"]["NumericsGuard"]
-    assert kept.pop("first_loss") > 0
+    assert kept.pop("runaway")["first"] > 0
     assert kept == {"begun": {0: 1}, "quiet": {0: 3}, "skipped": 0, "weights_checked": 12}
     trainer = L.Trainer(
         accelerator="cpu",

@@ -56,8 +56,8 @@ class _Record:
 
 
 class NumericsGuard(L.Callback):
-    """Raises `Diverged` at a loss, gradient, weight or validation metric that is not finite, at a finite loss beyond all
-    return (runaway.py), or at a vanished gradient.
+    """Raises `Diverged` at a loss, gradient, weight or validation metric that is not finite, at validations that are finite
+    and out of all proportion (runaway.py), or at a vanished gradient.
 
     Vanished means a total gradient norm below 1e-12 at the first real step of an optimizer, or in five running. A step
     that a GradScaler skips is no error; ten in a row are. On a CPU every step is judged before it reaches the weights,
@@ -89,13 +89,13 @@ class NumericsGuard(L.Callback):
     def state_dict(self) -> dict[str, Any]:
         begun, quiet = dict(self._begun), dict(self._quiet)
         counts = {"skipped": self._skipped, "weights_checked": self._weights_checked}
-        return {"begun": begun, "quiet": quiet, **counts, "first_loss": self._runaway.first}
+        return {"begun": begun, "quiet": quiet, **counts, "runaway": dict(vars(self._runaway))}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._begun, self._quiet = dict(state_dict["begun"]), dict(state_dict["quiet"])
         self._skipped = int(state_dict["skipped"])
         self._weights_checked = int(state_dict.get("weights_checked", 0))
-        self._runaway.first = state_dict.get("first_loss")
+        vars(self._runaway).update(state_dict.get("runaway", {}))
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.ledger = shared_ledger(trainer, pl_module)
@@ -171,6 +171,20 @@ class NumericsGuard(L.Callback):
                     tensor=name,
                     step=trainer.global_step,
                 )
+        self._judge_validation(trainer)
+
+    def _judge_validation(self, trainer: L.Trainer) -> None:
+        known = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(("val/", "val_"))}
+        name = max(known, key=lambda name: known[name], default=None)
+        last = trainer.current_epoch + 1 == trainer.max_epochs and trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+        if name is not None and self._runaway.has_run_away(known[name], last=last):
+            raise Diverged(
+                f"{name} is {known[name]:.3g} after step {trainer.global_step}, and the training began at a loss of "
+                f"{self._runaway.first:.3g}: the run has diverged, though every number is finite; lower optimizer.lr or set "
+                "trainer.gradient_clip_val",
+                tensor=name,
+                step=trainer.global_step,
+            )
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn == TrainerFn.FITTING:
@@ -222,8 +236,8 @@ class NumericsGuard(L.Callback):
             norms = [] if record.reading is None else next(values)
             current = position == len(records) - 1
             bad_loss = next((loss for loss in losses if not math.isfinite(loss)), None)
-            if bad_loss is None and loss_scaler(trainer) is None:
-                bad_loss = next((loss for loss in losses if self._runaway.is_beyond_return(loss)), None)
+            if losses and bad_loss is None and loss_scaler(trainer) is None:
+                self._runaway.begin(losses[0])
             if not all(map(math.isfinite, norms)) and current and loss_scaler(trainer) is None:
                 norms = norms if record.reading is None else without_overflow(record.reading, norms)
             if bad_loss is None and all(map(math.isfinite, norms)):
@@ -285,12 +299,7 @@ class NumericsGuard(L.Callback):
         lr = trainer.optimizers[record.optimizer].param_groups[0]["lr"]
         cause = inputs or f"lower optimizer.lr ({float(lr):g} now) or set trainer.gradient_clip_val"
         if bad_loss is not None:
-            what = (
-                f"{bad_loss:.3g} {at}, where the first was {self._runaway.first:.3g}"
-                if math.isfinite(bad_loss)
-                else f"{bad_loss} {at}"
-            )
-            return Diverged(f"the training loss is {what}: {cause}", tensor="loss", step=record.step)
+            return Diverged(f"the training loss is {bad_loss} {at}: {cause}", tensor="loss", step=record.step)
         name = self._first_bad(record, norms)
         message = f"the gradient of {name} is not finite {at}, while the loss is: {cause}"
         return Diverged(message, tensor=name, step=record.step)

@@ -1,24 +1,32 @@
-"""When a training loss that is still a number is one that no run comes back from."""
+"""When numbers that are all finite still say that a run has diverged."""
 
 FAR = 1e12
+IN_A_ROW = 3
 
 
 class Runaway:
-    """Remembers the first loss, and tells of a later one that is a million million times as large, and as large in itself.
+    """Remembers the first training loss, and counts the validations since that are a million million times as large.
 
-    Both, because the first loss may be next to nothing where a model begins at the answer, and the size alone may be that of
-    targets in their own units. A learning rate of 1e9 ends a float64 run at a loss of 1e100: nothing overflowed, and to call
-    such a run ok would help nobody.
+    They must be as large in themselves, too: the first loss may be next to nothing where a model begins at the answer. A
+    single one is no verdict, as clipped gradients can bring a run back from a loss of 1e43. A learning rate of 1e9 leaves a
+    float64 run at 1e100 to its end: nothing overflowed, and to call such a run ok would help nobody.
 
     Attributes:
         first: the first loss of the run; None before it.
+        validations: how many in a row were so.
     """
 
     def __init__(self) -> None:
         self.first: float | None = None
+        self.validations = 0
 
-    def is_beyond_return(self, loss: float) -> bool:
-        """Whether this one is; the first itself never is."""
+    def begin(self, loss: float) -> None:
+        """Take note of a training loss; the first one counts."""
         if self.first is None:
             self.first = loss
-        return loss > FAR and loss > FAR * abs(self.first)
+
+    def has_run_away(self, value: float, *, last: bool) -> bool:
+        """Whether a validation, the third in a row or the `last` of the run, says so."""
+        far = self.first is not None and value > FAR and value > FAR * abs(self.first)
+        self.validations = self.validations + 1 if far else 0
+        return far and (last or self.validations >= IN_A_ROW)
