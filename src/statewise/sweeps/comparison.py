@@ -25,7 +25,8 @@ STYLE = """
 .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px;
   -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 .legend .scale { width: 140px; border-radius: 6px; }
-.runs b { color: var(--good); } .runs td.word, .runs th.word { text-align: left; }
+.runs b { color: var(--good); } .runs .word, .runs .typed { text-align: left; }
+.runs td.typed { white-space: normal; overflow-wrap: anywhere; min-width: 15em; }
 .reasons table.text td { white-space: normal; } .reasons td:first-child { min-width: 4.5em; }
 .reasons table.text td:nth-child(2) { white-space: nowrap; }
 a { color: var(--accent); text-decoration: none; } a:hover { text-decoration: underline; }
@@ -107,7 +108,8 @@ def _table(rows: Sequence[Row], objective: str, seen_from: Path) -> str:
 
     best, common, keys = best_rows(rows), common_overrides(rows), varied_keys(rows)
     columns = keys if len(keys) <= MAX_KEY_COLUMNS else ["overrides"]
-    head = [("run", "word"), *((key, "word") for key in columns), ("status", "word"), (objective, ""), ("test MSE", "")]
+    kind = "word" if columns is keys else "typed"
+    head = [("run", "word"), *((key, kind) for key in columns), ("status", "word"), (objective, ""), ("test MSE", "")]
     head += [("test MAE", ""), ("skill", ""), ("health", "word"), ("seconds", "")]
     body = ""
     for row in rows:
