@@ -9,6 +9,7 @@ gradients takes by itself, in per cent of the step in one process. Wall-clock ti
 least of all rounds, and worth nothing on a machine that does anything else. Information, no bar: two cores share a memory.
 """
 
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,9 @@ def worker(rank: int, size: str, dtype_name: str, rounds: int, repeats: int, fou
         times["exchange"].append(seconds(lambda: dist.all_reduce(gradients), repeats))
     if rank == 0:
         found.put(({name: min(values[1:]) for name, values in times.items()}, gradients.numel() * gradients.element_size()))
+    del alone, shared  # DDP's reducer must not outlive the group
+    gc.collect()
+    dist.barrier()
     dist.destroy_process_group()
 
 
