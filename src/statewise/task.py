@@ -28,13 +28,14 @@ from statewise.optim import describe_groups, marked_parameters, parameter_groups
 from statewise.parallel import ranks
 from statewise.parallel.sharding import shard
 from statewise.parallel.step_agreement import StepAgreement
+from statewise.shapes import shaped_like_targets
+from statewise.tested import Tested
 
 log = logging.getLogger(__name__)
 
 SUPERVISION = ("last", "all")
 CARRIED = "carried_state"  # the entry of a checkpoint that was written inside an epoch of streams
 EPOCH_LOSS = "epoch_loss"  # the entry of one that was written inside any epoch
-AXES = ("batch", "time", "horizon", "target")
 
 
 class StepResult(NamedTuple):
@@ -112,16 +113,13 @@ class Forecasting(L.LightningModule):
         m = len(self.target_names)
         self.val_loss = MaskedMean(m)
         self.val_errors = MaskedErrors(m)
-        self.errors_of_test = MaskedErrors(m)
-        self.original_errors_of_test = MaskedErrors(m)
+        self.tested = Tested(m)
 
         self.agreement = StepAgreement()
         self.carried = CarriedState()
         self.skipped_batches = 0
         self.test_predictions: Tensor | None = None
         self.test_errors: dict[str, Tensor] = {}
-        self._collected: list[tuple[range, Tensor]] = []
-        self._original_scale: Tensor | None = None
         self._epoch_loss = EpochLoss(self.agreement)
         self._any_observed: bool | None = None
 
@@ -141,7 +139,8 @@ class Forecasting(L.LightningModule):
             raise ValueError(f"task.burn_in must be below data.window={inputs.shape[1]}, got {self.burn_in}")
         given = (inputs,) if state is None else (inputs, state)
         y, state = self.model(*given, last_only=self.supervision == "last")  # (b s horizon*m)
-        prediction = self._shaped_like_targets(y, targets)  # (b s horizon m)
+        settings: dict[str, Any] = {"horizon": self.horizon, "names": self.target_names, "supervision": self.supervision}
+        prediction = shaped_like_targets(y, targets, **settings)  # (b s horizon m)
         seen = supervised(observed, self.burn_in, batch)  # (b s' horizon m)
         steps = slice(targets.shape[1] - seen.shape[1], None)
         error = observed_error(prediction[:, steps], targets[:, steps], seen)
@@ -175,23 +174,17 @@ class Forecasting(L.LightningModule):
         self.val_errors.update(step.prediction[:, -1], batch.targets[:, -1], batch.observed[:, -1])
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        prediction = self.shared_step(batch).prediction[:, -1].double()  # (b horizon m)
-        places = self._places_of_test(batch_idx, len(prediction))
-        own = slice(len(places))  # without padding
-        prediction, target, observed = prediction[own], batch.targets[own, -1].double(), batch.observed[own, -1]
-        self.errors_of_test.update(prediction, target, observed)
-        if self._original_scale is not None:
-            scale = self._original_scale[places.start : places.stop, None].to(prediction)  # (b 1 m)
-            self.original_errors_of_test.update(prediction * scale, target * scale, observed)
-        self._collected.append((places, prediction.cpu()))
+        prediction = self.shared_step(batch).prediction[:, -1]  # (b horizon m)
+        self.tested.add(
+            self._places_of_test(batch_idx, len(prediction)), prediction, batch.targets[:, -1], batch.observed[:, -1]
+        )
 
     def _places_of_test(self, batch_idx: int, size: int) -> range:
         """Which of the test windows are in this process's part of a batch."""
         if ranks.together():
             own: range = self.trainer.datamodule.places("test", batch_idx)  # type: ignore[attr-defined]
             return own
-        done = self._collected[-1][0].stop if self._collected else 0
-        return range(done, done + size)
+        return range(self.tested.seen, self.tested.seen + size)
 
     def _on_before_batch_transfer(self, batch: Any, dataloader_idx: int = 0) -> Any:
         """Asks what is observed, by all processes, while the batch is on the CPU: asking a GPU would halt it at every step.
@@ -249,24 +242,11 @@ class Forecasting(L.LightningModule):
         self.log("val/mae", errors["mae"])
 
     def on_test_epoch_start(self) -> None:
-        self.errors_of_test.reset()
-        self.original_errors_of_test.reset()
-        self._collected = []
         tell_scale = getattr(getattr(self.trainer, "datamodule", None), "target_scale", None)
-        self._original_scale = torch.tensor(tell_scale("test"), dtype=torch.float64) if tell_scale else None
+        self.tested.begin(tell_scale("test") if tell_scale else None)
 
     def on_test_epoch_end(self) -> None:
-        parts = [part for of_one in ranks.gathered_by_the_first(self._collected) for part in of_one]
-        in_order = [prediction for _, prediction in sorted(parts, key=lambda part: part[0].start)]
-        self.test_predictions = torch.cat(in_order) if in_order else None
-        self._collected = []
-        self.test_errors = dict(self.errors_of_test.compute())
-        if self._original_scale is not None:
-            original = self.original_errors_of_test.compute()
-            self.test_errors |= {
-                key.replace("_", "_original_units_", 1): value for key, value in original.items() if "_" in key
-            }
-            self.test_errors |= {f"{key}_original_units": original[key] for key in ("mse", "mae")}
+        self.test_predictions, self.test_errors = self.tested.conclude()
         for key, value in self.test_errors.items():
             if value.ndim == 0:
                 self.log(f"test/{key}", value)
@@ -297,33 +277,6 @@ class Forecasting(L.LightningModule):
             return optimizer
         scheduler = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-    def _shaped_like_targets(self, y: Tensor, targets: Tensor) -> Tensor:
-        """y as (b s horizon m). Shapes are compared, not broadcast: the loss of wrong pairs looks alive."""
-        m = len(self.target_names)
-        if y.ndim != 3 or y.shape[-1] != self.horizon * m:
-            raise ValueError(
-                f"the model's output has shape {list(y.shape)}, data.horizon={self.horizon} and {m} data.targets need "
-                f"[batch, time, {self.horizon * m}]: the model must be built with n_outputs = horizon x targets"
-            )
-        prediction = y.reshape(*y.shape[:2], self.horizon, m)
-        if prediction.shape != targets.shape:
-            raise ValueError(
-                f"the prediction has shape {list(prediction.shape)} (batch, time, horizon, target), the targets "
-                f"{list(targets.shape)}: {self._disagreement(prediction, targets)}"
-            )
-        return prediction
-
-    def _disagreement(self, prediction: Tensor, targets: Tensor) -> str:
-        if targets.ndim != prediction.ndim:
-            return f"data.supervision and task.supervision={self.supervision} disagree, or the batches are malformed"
-        axis = next(axis for axis, p, t in zip(AXES, prediction.shape, targets.shape, strict=True) if p != t)
-        return {
-            "batch": "the data module's inputs and targets are not of the same windows",
-            "time": f"data.supervision and task.supervision={self.supervision} disagree",
-            "horizon": f"data.horizon and the task's horizon={self.horizon} disagree",
-            "target": f"data.targets and the task's targets ({', '.join(self.target_names)}) disagree",
-        }[axis]
 
     def _observes_anything(self, batch: Any) -> bool:
         observed = self._supervised(batch)
