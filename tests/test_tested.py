@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from statewise.tested import Tested
+from statewise.tested import WindowsOfTest
 
 
 def batch(first, rows):
@@ -14,7 +14,7 @@ def batch(first, rows):
 
 
 def test_predictions_come_in_the_order_of_the_windows_and_padding_is_dropped():
-    tested = Tested(1)
+    tested = WindowsOfTest(1)
     tested.begin(None)
     for places, rows in ((range(3, 5), 2), (range(3), 4), (range(5, 5), 1)):
         tested.add(places, *batch(places.start, rows))
@@ -25,7 +25,7 @@ def test_predictions_come_in_the_order_of_the_windows_and_padding_is_dropped():
 
 
 def test_errors_in_original_units_are_scaled_window_by_window():
-    tested = Tested(1)
+    tested = WindowsOfTest(1)
     tested.begin(np.array([[1.0], [2.0], [3.0], [4.0]]))
     tested.add(range(1, 4), *batch(1, 3))
     _, errors = tested.conclude()
@@ -35,7 +35,7 @@ def test_errors_in_original_units_are_scaled_window_by_window():
 
 
 def test_a_second_test_forgets_the_first():
-    tested = Tested(1)
+    tested = WindowsOfTest(1)
     for _ in range(2):
         tested.begin(None)
         tested.add(range(2), *batch(0, 2))
@@ -48,7 +48,7 @@ def test_a_second_test_forgets_the_first():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_sums_stay_float64_whatever_the_model_is(dtype):
-    tested = Tested(1).to(dtype)
+    tested = WindowsOfTest(1).to(dtype)
     tested.begin(None)
     prediction, target, observed = batch(0, 2)
     tested.add(range(2), prediction.to(dtype), target.to(dtype), observed)

@@ -29,7 +29,7 @@ from statewise.parallel import ranks
 from statewise.parallel.sharding import shard
 from statewise.parallel.step_agreement import StepAgreement
 from statewise.shapes import shaped_like_targets
-from statewise.tested import Tested
+from statewise.tested import WindowsOfTest
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Forecasting(L.LightningModule):
         m = len(self.target_names)
         self.val_loss = MaskedMean(m)
         self.val_errors = MaskedErrors(m)
-        self.tested = Tested(m)
+        self.tested = WindowsOfTest(m)
 
         self.agreement = StepAgreement()
         self.carried = CarriedState()

@@ -8,7 +8,7 @@ from statewise.metrics import MaskedErrors
 from statewise.parallel import ranks
 
 
-class Tested(nn.Module):
+class WindowsOfTest(nn.Module):
     """What a process has seen of the test windows; `conclude` puts the parts of all processes together.
 
     Args:
