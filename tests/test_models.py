@@ -13,6 +13,7 @@ from statewise import schemas
 from statewise.evaluation import in_original_units
 from statewise.restore import restore
 from statewise.runs import load_run
+from statewise.signatures import schema_of
 from statewise.train import main
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -35,7 +36,7 @@ RUN = [
 
 
 def small(model: str) -> list[str]:
-    options = schemas.schema_of(schemas.CONSTRUCTORS[f"model/{model}"]).__dataclass_fields__
+    options = schema_of(schemas.CONSTRUCTORS[f"model/{model}"]).__dataclass_fields__
     return [*RUN, f"model={model}", *(f"model.{key}={value}" for key, value in SMALL.items() if key in options)]
 
 

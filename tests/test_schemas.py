@@ -10,7 +10,8 @@ from hydra import compose, initialize_config_module
 from hydra.utils import get_method, instantiate
 from omegaconf import OmegaConf
 
-from statewise import schemas
+from statewise import schemas, signatures
+from statewise.signatures import schema_of
 
 CONF = Path(__file__).parents[1] / "conf"
 OPTIONS = sorted(f"{path.parent.name}={path.stem}" for path in CONF.glob("*/*.yaml") if path.parent.name not in {"experiment"})
@@ -30,7 +31,7 @@ def composed(*overrides):
 @pytest.mark.parametrize("target", schemas.CONSTRUCTORS.values())
 def test_the_schema_has_the_types_and_defaults_of_the_constructor(target):
     constructor = get_method(target) if target.rpartition(".")[2][0].islower() else _class(target)
-    schema = schemas.schema_of(target)
+    schema = schema_of(target)
     fields = {field.name: field for field in dataclasses.fields(schema) if not field.name.startswith("_")}
     signature = _parameters(constructor)
     assert set(fields) == set(signature)
@@ -95,6 +96,6 @@ def test_an_argument_is_named_once_so_that_a_renamed_one_reaches_the_configurati
         "class Base:\n    def __init__(self, *, width: int = 3, limits: list[int] = LIMITS): ...\n"
         "class Thing(Base):\n    def __init__(self, *, name: str | None = None, **rest: object): ...\n"
     )
-    monkeypatch.setattr(schemas, "PACKAGE", tmp_path)
-    thing = schemas.schema_of("statewise.thing.Thing")()
+    monkeypatch.setattr(signatures, "PACKAGE", tmp_path)
+    thing = schema_of("statewise.thing.Thing")()
     assert (thing.name, thing.width, thing.limits, thing._target_) == (None, 3, [1, 2], "statewise.thing.Thing")
