@@ -146,10 +146,16 @@ class ProjectedLayer:
 
     def record_eigenvalues(self, step: int, last: bool = False) -> None:
         """Put the eigenvalues of A_bar on record, at ever longer distances; the last ones of a fit always."""
+        if last and self._is_on_record(step):
+            return
         if self.spectrum is not None and (last or self.eigenvalues.wants_next()):
             self.eigenvalues.append((step, self.spectrum))
         else:
             self.eigenvalues.skip()
+
+    def _is_on_record(self, step: int) -> bool:
+        latest = self.eigenvalues.items[-1:]
+        return self.spectrum is not None and any(at == step and np.array_equal(kept, self.spectrum) for at, kept in latest)
 
 
 def measure(layers: Sequence[ProjectedLayer]) -> None:

@@ -185,15 +185,14 @@ class SpectralProjection(L.Callback):
                 for parameter, value in zip(parameters, gathered(parameters), strict=True):
                     checkpoint["state_dict"][names[id(parameter)]] = value.detach().clone()
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        # Not when training ends: of a run that was killed after its last epoch only the rest is done, and this belongs to it.
         self._bring_up_to_date()
         self._measure_the_rest()
         for layer in self._layers:
             layer.record_eigenvalues(trainer.global_step, last=True)
         if self._unlogged and log_pace(trainer) > 0:
             self._log(trainer)
-
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._steps.detach()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
