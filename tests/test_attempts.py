@@ -64,6 +64,16 @@ def test_a_job_that_has_ended_well_is_complete(tmp_path):
     assert not (tmp_path / "job-3").exists()
 
 
+def test_a_run_that_stopped_before_its_plan_because_it_was_asked_to_goes_on(train, tmp_path):
+    first = train("trainer.stop_after_steps=3")
+    assert first.summary["stopped"].startswith("after step 3")
+    second = train(f"hydra.run.dir={first.folder}", "resume=auto")
+    assert second.code == 0, second.err
+    summary = json.loads((first.folder.with_name(f"{first.folder.name}-2") / "summary.json").read_text())
+    assert summary["steps"] == 10
+    assert "stopped" not in summary
+
+
 def test_what_killed_attempts_left_half_written_is_removed(tmp_path):
     first = folder_with(tmp_path / "job", checkpoint=True)
     partial = first / "checkpoints" / ".last.ckpt.123.partial"

@@ -63,10 +63,11 @@ def attempts(first: Path) -> list[tuple[int, Path]]:
 
 
 def ended_well(folder: Path) -> bool:
-    """Whether the run of this folder came to its end."""
+    """Whether the run of this folder came to its planned end: not to that of trainer.stop_after_steps."""
     from statewise.runs import Run  # reads tables, and takes longer to import than --help may
 
-    return (Run(folder).summary or {}).get("status") == "ok"
+    summary = Run(folder).summary or {}
+    return summary.get("status") == "ok" and "stopped" not in summary
 
 
 def _clear_away(folders: Sequence[Path]) -> None:

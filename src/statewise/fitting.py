@@ -42,6 +42,7 @@ class Fitting:
 
     def __init__(self, config: DictConfig, folder: Path, parts: assembly.Parts, overrides: Sequence[str] = ()) -> None:
         self.config, self.folder = config, folder
+        self.stopped: str | None = None  # where, if before the planned end
         self.datamodule, self.task = parts.datamodule, parts.task
         plain: Mapping[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
         self.checkpoints = BestAndLast(
@@ -85,6 +86,7 @@ class Fitting:
         except StoppedEarly as stop:
             if asked := self.stopping.requested:
                 raise Interrupted(asked, f"{stop} after step {self.trainer.global_step}; {go_on}") from None
+            self.stopped = str(stop)
             log.info("stopped %s of the planned %s epochs; %s", stop, self.config.trainer.max_epochs, go_on)
         # A signal may have come to one process after the last batch, where they agreed for the last time.
         if number := max(gathered(int(self.stopping.requested or 0))):

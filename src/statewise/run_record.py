@@ -52,6 +52,7 @@ class RunRecord:
         self.data = data
         self.status = "failed"
         self.message: str | None = None
+        self.stopped: str | None = None  # where the run stopped, if before its planned end
         self.baselines: Baselines | None = None
         self.trading = Trading()
         self._seconds: dict[str, float] = {}
@@ -146,6 +147,7 @@ class RunRecord:
             samples_per_second=self._samples_per_second(),
             parent=self.config["resume"],
             error=self.message,
+            stopped=self.stopped,
             fault=self._fault._asdict() if self._fault else None,
             epoch_borders=self._borders.report() if self._borders else None,
             **self._results,

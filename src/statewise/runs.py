@@ -10,7 +10,7 @@ predictions.parquet      every prediction on the test rows in original units, se
 health.json              the verdict on the training, the findings and the checks that were made
 gradient_norms.parquet   one row for each logged step, one column for each parameter
 eigenvalues.parquet      the eigenvalues of every A_bar over steps (step, layer, real, imag)
-epoch_borders.parquet    the training losses around the borders of epochs (epoch, place, loss), see border_curves.py
+epoch_borders.parquet    the training losses around the borders of epochs (epoch, place, loss), see borders/curves.py
 report.html              all of it as one page (report.py writes it from the files above)
 """
 

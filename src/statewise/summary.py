@@ -68,6 +68,7 @@ class Summary(TypedDict):
     seed: int | None
     parent: NotRequired[str]
     error: NotRequired[str]
+    stopped: NotRequired[str]
     fault: NotRequired[dict[str, str]]
     epoch_borders: NotRequired[dict[str, Any]]
 
@@ -158,6 +159,7 @@ def summarise(
     samples_per_second: float | None = None,
     parent: str | None = None,
     error: str | None = None,
+    stopped: str | None = None,
     fault: Mapping[str, str] | None = None,
     epoch_borders: Mapping[str, Any] | None = None,
 ) -> Summary:
@@ -165,8 +167,9 @@ def summarise(
 
     `val` is the best validated mse and the step it was reached at, `objective` the name and the value of what a sweep
     minimises. `floor` is the mse of the best possible predictor on the test rows. `parent` is the run that was resumed,
-    `error` the one line that says why a run did not end well, `fault` the name and a sentence of what was broken on purpose,
-    `epoch_borders` what `EpochBorders` reports; these four keys are there only where they mean something.
+    `error` the one line that says why a run did not end well, `stopped` where one ended before its plan because it was asked
+    to, `fault` the name and a sentence of what was broken on purpose, `epoch_borders` what `EpochBorders` reports; these five
+    keys are there only where they mean something.
 
     Raises: ValueError for a status outside `STATUSES` or a baseline outside `BASELINES`.
     """
@@ -208,6 +211,8 @@ def summarise(
         summary["parent"] = str(parent)
     if error is not None:
         summary["error"] = " ".join(str(error).split())
+    if stopped is not None:
+        summary["stopped"] = stopped
     if fault is not None:
         summary["fault"] = dict(fault)
     if epoch_borders is not None:

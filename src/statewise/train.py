@@ -120,6 +120,7 @@ def fit_and_test(config: DictConfig, job: Job, record: "RunRecord", tell: Callab
             if tell is not None:
                 tell(str(job.folder))
             fitting.fit()
+            record.stopped = fitting.stopped
         with record.phase("test"):
             fitting.test()
             record.write_results(parts.datamodule, parts.task)

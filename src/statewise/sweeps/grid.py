@@ -3,32 +3,19 @@
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
 from hydra.errors import OverrideParseException
-from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from statewise.sweeps.job import split_overrides
-from statewise.sweeps.sweeping import Sweeping
+from statewise.sweeps.sweeper import CommandSweeper
 
 
-class GridSweeper(Sweeper):
+class GridSweeper(CommandSweeper):
     """The product of all lists and ranges of values, in the order typed, then `sweep.also`."""
-
-    sweeping: ClassVar[Sweeping]  # of the command, see plugins.py
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context: HydraContext = hydra_context
-        self.config: DictConfig = config
-        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run what is missing of the jobs and return what became of them.

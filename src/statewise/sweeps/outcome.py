@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from statewise.runs import SUMMARY
 from statewise.sweeps.job import last_line
 from statewise.sweeps.job_record import JobRecord
 
-SUMMARY = "summary.json"
 TAIL = 20_000  # bytes of the log that may hold the last line
 WHY = {
     signal.SIGKILL: "; nobody asked for it here, so the system may have run out of memory",

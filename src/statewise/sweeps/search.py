@@ -10,16 +10,12 @@ should stop early does so by itself (trainer.stop_after_epochs, health.stop_at).
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from statewise.sweeps.sweeping import Sweeping
+from statewise.sweeps.sweeper import CommandSweeper
 
 if TYPE_CHECKING:
     from statewise.sweeps.job_record import JobRecord
@@ -31,17 +27,8 @@ JOB, REASON = "job", "reason"  # what a trial knows beside its value
 log = logging.getLogger(__name__)
 
 
-class OptunaSearch(Sweeper):
+class OptunaSearch(CommandSweeper):
     """Trials that a sampler proposes, as many at once as the launcher runs, until the study has `sweep.n_trials`."""
-
-    sweeping: ClassVar[Sweeping]  # of the command, see plugins.py
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context: HydraContext = hydra_context
-        self.config: DictConfig = config
-        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run what is missing of the trials.
